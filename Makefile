@@ -1,0 +1,44 @@
+# Every target sets up .venv by itself and is quick when it is already there.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench docs format clean
+
+help: ## Show the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup: $(READY) ## Make .venv and install what we test with
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "earmark needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": run make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## Run the main job on sounds made on the spot; pictures go to demo/
+	$(BIN)/earmark demo --out demo
+
+test: $(READY) ## Run every test, doctest and document
+	$(BIN)/python -m pytest
+
+check: $(READY) ## Lint, types and layout
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_house.py
+
+bench: $(READY) ## Measure side by side; writes docs/speed.md
+	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## Make the tables and figures of docs/ anew
+	$(BIN)/python -m docs.build
+
+format: $(READY) ## Let ruff tidy the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

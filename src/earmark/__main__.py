@@ -1,0 +1,5 @@
+"""`python -m earmark` -> the command line."""
+
+from earmark.cli import main
+
+main()

@@ -1,0 +1,43 @@
+"""What can go wrong -> one clear sentence.
+
+The tree; the command line turns any of these into its sentence and exit code 2:
+
+    EarmarkError
+    ├── AudioError      a recording that cannot be read, or not as it should be
+    └── SettingError    a setting, name or shape that cannot work (also a ValueError)
+
+Errors say what was wrong, the value got, where, and what to type instead.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class EarmarkError(Exception):
+    """The root: catch it to catch everything that Earmark raises on bad input."""
+
+
+class AudioError(EarmarkError):
+    """A recording is missing, empty, truncated, not audio, or holds NaN."""
+
+
+class SettingError(EarmarkError, ValueError):
+    """A setting, a name or a shape that cannot work."""
+
+
+def choose(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is known; otherwise raise with the nearest known names.
+
+    >>> choose("pooling", "linear", ["linear", "exp"])
+    'linear'
+    >>> choose("pooling", "liner", ["linear", "exp"])
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no pooling 'liner'; did you mean 'linear'? Known: exp, linear.
+    """
+    names = sorted(known)
+    if name in names:
+        return name
+    near = get_close_matches(str(name), names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise SettingError(f"There is no {kind} {name!r}{hint} Known: {', '.join(names)}.")

@@ -1,0 +1,112 @@
+"""Frame index <-> seconds: the only ruler in the house.
+
+Conventions: frame `i` of a ruler with `rate` frames a second stands for the half-open interval
+[i / rate, (i + 1) / rate). The rate is kept as an exact fraction, so that 50 Hz pooled by 4 is
+12.5 Hz and not nearly so, and so that index -> seconds -> index always comes back. A time within a
+millionth of a frame of an edge counts as that edge: 0.58 s at 50 Hz is frame 29, although
+0.58 * 50 is 28.999... in floating point.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.errors import SettingError
+
+SNAP = 1e-6  # of a frame: far above float rounding for a year of audio, far below any real shift
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A ruler of `rate` frames a second.
+
+    >>> Frames(50).pooled(4)
+    Frames(rate=Fraction(25, 2))
+    >>> Frames(50).pooled(4).count(10.0)
+    125
+    """
+
+    rate: Fraction
+
+    def __init__(self, rate: Fraction | float) -> None:
+        exact = Fraction(rate) if math.isfinite(rate) else Fraction(0)
+        if exact <= 0:
+            raise SettingError(f"The frame rate must be a positive number of Hz. Got {rate!r}.")
+        object.__setattr__(self, "rate", exact)
+
+    @property
+    def hop(self) -> float:
+        """Seconds from one frame to the next.
+
+        >>> Frames(12.5).hop
+        0.08
+        """
+        return float(1 / self.rate)
+
+    def pooled(self, factor: int) -> "Frames":
+        """Return the ruler after every `factor` frames became one.
+
+        >>> Frames(50).pooled(2).pooled(2).hop
+        0.08
+        """
+        if factor < 1:
+            raise SettingError(f"Frames are pooled by 1 or more. Got {factor!r}.")
+        return Frames(self.rate / factor)
+
+    def count(self, duration: float) -> int:
+        """Return how many frames cover `duration` seconds; a begun frame counts.
+
+        >>> Frames(50).count(10.0), Frames(50).count(9.99), Frames(12.5).count(9.99)
+        (500, 500, 125)
+        """
+        return math.ceil(self._position(duration))
+
+    def index(self, time: float) -> int:
+        """Return the frame that holds the instant `time`.
+
+        >>> Frames(50).index(0.58)
+        29
+        """
+        return math.floor(self._position(time))
+
+    def onset(self, index: int) -> float:
+        """Return where frame `index` begins, in seconds.
+
+        >>> Frames(12.5).onset(25)
+        2.0
+        """
+        return float(index / self.rate)
+
+    def offset(self, index: int) -> float:
+        """Return where frame `index` ends, in seconds.
+
+        >>> Frames(12.5).offset(24)
+        2.0
+        """
+        return self.onset(index + 1)
+
+    def centres(self, n_frames: int) -> NDArray[np.float64]:
+        """Return the middle of each of the first `n_frames` frames, in seconds.
+
+        >>> Frames(12.5).centres(3)
+        array([0.04, 0.12, 0.2 ])
+        """
+        return (np.arange(n_frames) * 2 + 1) * self.rate.denominator / (2 * self.rate.numerator)
+
+    def _position(self, time: float) -> float:
+        """Return `time` in frames, snapped to a whole frame where it is one but for rounding."""
+        position = time * self.rate.numerator / self.rate.denominator
+        nearest = round(position)
+        return float(nearest) if abs(position - nearest) <= SNAP else position
+
+
+def pooled_length(n_frames: int, factor: int) -> int:
+    """Return how many frames are left when every `factor` become one; a rest counts.
+
+    >>> pooled_length(500, 4), pooled_length(501, 4)
+    (125, 126)
+    """
+    return -(-n_frames // factor)
