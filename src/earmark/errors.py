@@ -4,6 +4,7 @@ The tree; the command line turns any of these into its sentence and exit code 2:
 
     EarmarkError
     ├── AudioError      a recording that cannot be read, or not as it should be
+    ├── DataError       a table of labels or events, or what it names, is not right
     └── SettingError    a setting, name or shape that cannot work (also a ValueError)
 
 Errors say what was wrong, the value got, where, and what to type instead.
@@ -19,6 +20,10 @@ class EarmarkError(Exception):
 
 class AudioError(EarmarkError):
     """A recording is missing, empty, truncated, not audio, or holds NaN."""
+
+
+class DataError(EarmarkError):
+    """A table of labels or events is wrong; the sentence names file and line."""
 
 
 class SettingError(EarmarkError, ValueError):

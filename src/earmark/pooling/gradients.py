@@ -1,0 +1,154 @@
+"""Frame probabilities -> the gradient of the clip probability, in closed form.
+
+The paper's equations 6 and 8 and its appendix, with the misprints of the appendix mended
+(docs/pooling.md lists them), and the same chain rule carried through any number of stages.
+Conventions: one clip and one class, so `x` and `w` are vectors (frames,); `length` is the paper's
+M and divides the number of frames; dy/dx is total (through the weights as well), dy/dw is partial.
+Training differentiates by itself: these forms are there to explain it and to check it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from earmark.errors import SettingError, choose
+
+
+class Gradients(NamedTuple):
+    """dy/dx_i, weights following along, and dy/dw_i with x held; each (frames,)."""
+
+    dx: Tensor
+    dw: Tensor
+
+
+class _Segments(NamedTuple):
+    """One stage as the appendix writes it, every value laid out by frame: a[i] is a_j, i in j."""
+
+    x_hat: Tensor
+    w_hat: Tensor
+    w_sum: Tensor  # over the frames of the segment
+    w_hat_sum: Tensor  # over the segments of the clip, a scalar
+    y: Tensor  # a scalar
+
+
+def _segments(x: Tensor, w: Tensor, length: int) -> _Segments:
+    if x.dim() != 1 or len(x) % length:
+        raise SettingError(
+            f"The paper's forms take one clip (frames,) in whole segments of {length}. "
+            f"Got shape {tuple(x.shape)}."
+        )
+    w_sum = w.reshape(-1, length).sum(1)
+    x_hat = (w * x).reshape(-1, length).sum(1) / w_sum
+    w_hat = (w * w).reshape(-1, length).sum(1) / w_sum
+    y = (w_hat * x_hat).sum() / w_hat.sum()
+    by_frame = [values.repeat_interleave(length) for values in (x_hat, w_hat, w_sum)]
+    return _Segments(*by_frame, w_hat_sum=w_hat.sum(), y=y)
+
+
+def linear_single_dx(x: Tensor) -> Tensor:
+    """Eq. 6: linear softmax, single pooling.
+
+    >>> linear_single_dx(torch.tensor([1.0, 0.0]))
+    tensor([ 1., -1.])
+    """
+    y = x.square().sum() / x.sum()
+    return (2 * x - y) / x.sum()
+
+
+def linear_dx(x: Tensor, length: int) -> Tensor:
+    """Eq. 8: linear softmax, one stage of segments and then the clip."""
+    s = _segments(x, x, length)
+    return (x * (4 * s.x_hat - 2 * s.y) - 2 * s.x_hat**2 + s.y * s.x_hat) / (s.w_hat_sum * s.w_sum)
+
+
+def exp_dx(x: Tensor, length: int) -> Tensor:
+    """Appendix, exponential softmax (its first denominator is a sum of w^, not of x^)."""
+    s = _segments(x, x.exp(), length)
+    inner = s.w_hat * (1 + x - 2 * s.x_hat + s.y) + 2 * x.exp() * (s.x_hat - s.y)
+    return inner * x.exp() / (s.w_hat_sum * s.w_sum)
+
+
+def average_dx(x: Tensor) -> Tensor:
+    """Appendix, average pooling: 1/N, with or without stages."""
+    return torch.full_like(x, 1 / len(x))
+
+
+def max_dx(x: Tensor) -> Tensor:
+    """Appendix, max pooling: 1 at the largest frame, with or without stages."""
+    gradient = torch.zeros_like(x)
+    gradient[x.argmax()] = 1
+    return gradient
+
+
+def attention_dx(x: Tensor, w: Tensor, length: int) -> Tensor:
+    """Appendix, attention: dy/dx with weights that do not follow x."""
+    s = _segments(x, w, length)
+    return s.w_hat * w / (s.w_hat_sum * s.w_sum)
+
+
+def attention_dw(x: Tensor, w: Tensor, length: int) -> Tensor:
+    """Appendix, attention: dy/dw."""
+    s = _segments(x, w, length)
+    inner = 2 * w * (s.x_hat - s.y) + s.w_hat * (x + s.y - 2 * s.x_hat)
+    return inner / (s.w_hat_sum * s.w_sum)
+
+
+def closed_form(
+    name: str, x: Tensor, w: Tensor | None = None, stages: Sequence[int] = ()
+) -> Gradients:
+    """Return both gradients of one of the paper's five poolings at any number of stages.
+
+    The appendix's four components, applied from the clip down: with a = dy/dx^ and b = dy/dw^ of a
+    segment, its frames get dy/dx_i = a w_i / S and dy/dw_i = (a (x_i - x^) + b (2 w_i - w^)) / S,
+    where S is the segment's sum of weights. A segment of zero weight takes no part.
+
+    Args:
+        name: a key of `PAPER_WEIGHTS`.
+        x: frame probabilities (frames,).
+        w: attention weights (frames,); the other poolings make their own from x.
+        stages: segment lengths, each dividing what is there.
+
+    >>> closed_form("linear", torch.tensor([1.0, 0.0])).dx
+    tensor([ 1., -1.])
+    """
+    weigh = PAPER_WEIGHTS[choose("pooling in the paper's appendix", name, PAPER_WEIGHTS)]
+    if name == "attention" and w is None:
+        raise SettingError("The gradient of attention needs its weights w (frames,).")
+    weights, slope = weigh(x) if w is None else (w, torch.zeros_like(x))
+
+    levels = [(x, weights)]
+    for length in stages:
+        s = _segments_or_none(*levels[-1], length)
+        levels.append((s.x_hat[::length], s.w_hat[::length]))
+    top_x, top_w = levels[-1]
+    y = (top_w * top_x).sum() / top_w.sum()
+    a, b = top_w / top_w.sum(), (top_x - y) / top_w.sum()
+    for (low_x, low_w), length in zip(levels[-2::-1], list(stages)[::-1], strict=True):
+        s = _segments_or_none(low_x, low_w, length)
+        a, b = a.repeat_interleave(length), b.repeat_interleave(length)
+        b = (a * (low_x - s.x_hat) + b * (2 * low_w - s.w_hat)) / s.w_sum
+        a = a * low_w / s.w_sum
+    return Gradients(dx=a + b * slope, dw=b)
+
+
+def _segments_or_none(x: Tensor, w: Tensor, length: int) -> _Segments:
+    """`_segments`, with x^ = w^ = 0 and S = 1 where a segment has no weight."""
+    s = _segments(x, w, length)
+    empty = s.w_sum == 0
+    return s._replace(
+        x_hat=torch.where(empty, 0, s.x_hat),
+        w_hat=torch.where(empty, 0, s.w_hat),
+        w_sum=torch.where(empty, 1, s.w_sum),
+    )
+
+
+# Table 1: weights, and dw_i/dx_i.
+PAPER_WEIGHTS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+    "max": lambda x: (max_dx(x), torch.zeros_like(x)),
+    "average": lambda x: (average_dx(x), torch.zeros_like(x)),
+    "linear": lambda x: (x, torch.ones_like(x)),
+    "exp": lambda x: (x.exp(), x.exp()),
+    "attention": lambda x: (torch.ones_like(x), torch.zeros_like(x)),
+}

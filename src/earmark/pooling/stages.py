@@ -1,0 +1,179 @@
+"""Frame probabilities and weights -> segments -> clip: the hierarchy itself.
+
+Conventions: every level is a `Stage`; the frames are the first, the clip is the last. A segment
+whose weights are all zero passes on weight 0 and takes no part: 0 / 0 never happens.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own usage
+
+from earmark.errors import SettingError
+from earmark.pooling.weights import attention_weights
+
+
+class Stage(NamedTuple):
+    """One level of the hierarchy: its predictions, their weights, and which of them are real.
+
+    Shape: `probs` and `weights` are (batch, instances, classes), `mask` is (batch, instances).
+    """
+
+    probs: Tensor
+    weights: Tensor
+    mask: Tensor
+
+
+WeightRule = Callable[[Tensor, Tensor], Tensor]
+Reduction = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def weighted_mean(probs: Tensor, weights: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Pool the second last axis by eq. 3 and eq. 4 of the paper.
+
+    Shape: `probs`, `weights` (..., instances, classes), `mask` (..., instances, 1), padding already
+    zero in the first two -> two tensors (..., classes): sum(w x) / sum(w) and sum(w^2) / sum(w).
+    """
+    # Dividing by the largest weight keeps squares and sums of subnormal weights from vanishing.
+    # Neither result depends on that scale, so differentiation may take it for a constant.
+    scale = weights.detach().amax(-2, keepdim=True)
+    scale = torch.where(scale > 0, scale, 1)
+    relative = weights / scale
+    total = relative.sum(-2)
+    counts = total > 0
+    safe_total = torch.where(counts, total, 1)
+    mean = (relative * probs).sum(-2) / safe_total
+    # A mean lies within the range of its frames to the last bit: what rounding put beyond it is
+    # taken off, without touching the gradient, so that no clip probability is 1.0000001.
+    low = probs.detach().masked_fill(~mask, torch.inf).amin(-2)
+    high = probs.detach().masked_fill(~mask, -torch.inf).amax(-2)
+    beyond = mean.detach() - torch.minimum(torch.maximum(mean.detach(), low), high)
+    mean = mean - torch.where(counts, beyond, 0)
+    return mean, scale.squeeze(-2) * relative.square().sum(-2) / safe_total
+
+
+def noisy_or(probs: Tensor, weights: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Pool the second last axis by 1 - prod(1 - x); shapes as in `weighted_mean`."""
+    certain = (probs == 1).any(-2)
+    # log1p keeps the digits of small probabilities but has no gradient at x = 1; a product has.
+    uncertain = torch.where(certain.unsqueeze(-2), 0, probs)
+    by_logarithm = -torch.expm1(torch.log1p(-uncertain).sum(-2))
+    by_product = 1 - (1 - probs).prod(-2)
+    return torch.where(certain, by_product, by_logarithm), weights.amax(-2)
+
+
+def self_rule(segments: Stage, self_weights: Tensor, logits: Tensor | None) -> Tensor:
+    """Weigh a segment by sum(w^2) / sum(w), the erratum's corrected formula (eq. 4)."""
+    return self_weights
+
+
+def mean_rule(segments: Stage, self_weights: Tensor, logits: Tensor | None) -> Tensor:
+    """Weigh a segment by the mean of the weights in it, as first published: no hierarchy at all."""
+    return segments.weights.sum(-2) / segments.mask.sum(-2).clamp(min=1)
+
+
+def learned_rule(segments: Stage, self_weights: Tensor, logits: Tensor | None) -> Tensor:
+    """Weigh a segment by the softmax of its own logit, the erratum's other way."""
+    if logits is None:
+        raise SettingError("Learned stage weights need stage_logits, one tensor for each stage.")
+    # A segment of zero weight stays out, whatever its logit would give it.
+    learned = attention_weights(logits.to(self_weights.dtype), segments.mask.any(-2))
+    return learned * (self_weights > 0)
+
+
+def pool(
+    frame_probs: Tensor,
+    weights: Tensor | WeightRule,
+    mask: Tensor | None = None,
+    stages: Sequence[int] = (),
+    stage_weights: str = "self",
+    stage_logits: Sequence[Tensor] | None = None,
+    reduction: Reduction = weighted_mean,
+) -> list[Stage]:
+    """Pool in stages; return every level, the frames first, the clip last.
+
+    Args:
+        frame_probs: (batch, frames, classes).
+        weights: (batch, frames, classes), or a rule such as `linear_weights` that makes them.
+        mask: (batch, frames), True for a real frame; None if all are.
+        stages: segment lengths; what remains after them is pooled once.
+        stage_weights: how a segment's weight follows from those in it; see `STAGE_WEIGHTS`.
+        stage_logits: for "learned", one (batch, segments, classes) for each of `stages`.
+        reduction: what pools a segment, `weighted_mean` or `noisy_or`.
+
+    >>> x = torch.tensor([[[0.9], [0.1], [0.2], [0.2]]], dtype=torch.float64)
+    >>> levels = pool(x, torch.ones_like(x), stages=[2])
+    >>> [level.probs.flatten().tolist() for level in levels]
+    [[0.9, 0.1, 0.2, 0.2], [0.5, 0.2], [0.35]]
+    """
+    probs, real = _checked(frame_probs, mask)
+    if callable(weights):
+        weights = weights(probs, real)
+    level = Stage(probs, weights.to(probs.dtype).masked_fill(~real, 0), real)
+    levels = [level]
+    for step, length in enumerate(stages):
+        segments = Stage(*(_split(values, length) for values in level))
+        pooled, self_weights = reduction(*segments)
+        logits = None if stage_logits is None else stage_logits[step]
+        passed_on = STAGE_WEIGHTS[stage_weights](segments, self_weights, logits)
+        level = Stage(pooled, passed_on, segments.mask.any(-2))
+        levels.append(level)
+    clip_probs, clip_weights = reduction(*level)
+    levels.append(
+        Stage(clip_probs.unsqueeze(1), clip_weights.unsqueeze(1), level.mask.any(1, keepdim=True))
+    )
+    return [Stage(p.to(frame_probs.dtype), w, m.squeeze(2)) for p, w, m in levels]
+
+
+def segment_means(values: Tensor, mask: Tensor | None, stages: Sequence[int]) -> list[Tensor]:
+    """Average `values` (batch, frames, k) over the real frames of each stage's segments in turn.
+
+    >>> [means.shape for means in segment_means(torch.zeros(1, 125, 7), None, (5, 5))]
+    [torch.Size([1, 25, 7]), torch.Size([1, 5, 7])]
+    """
+    if mask is None:
+        mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+    real = mask.unsqueeze(2)
+    values = values.masked_fill(~real, 0)
+    means = []
+    for length in stages:
+        parts, real_parts = _split(values, length), _split(real, length)
+        values = parts.sum(-2) / real_parts.sum(-2).clamp(min=1)
+        real = real_parts.any(-2)
+        means.append(values)
+    return means
+
+
+def _checked(frame_probs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return probabilities wide enough to sum, padding zeroed, and a (batch, frames, 1) mask."""
+    shape = tuple(frame_probs.shape)
+    if len(shape) != 3 or shape[1] == 0 or not frame_probs.is_floating_point():
+        raise SettingError(
+            "frame_probs must be a float tensor (batch, frames, classes) of at least one frame; "
+            f"an empty clip is one masked frame. Got {frame_probs.dtype} of shape {shape}."
+        )
+    if mask is None:
+        mask = torch.ones(shape[:2], dtype=torch.bool, device=frame_probs.device)
+    if mask.shape != frame_probs.shape[:2] or mask.dtype != torch.bool:
+        raise SettingError(
+            f"mask must be a bool tensor (batch, frames) of shape {shape[:2]}, True for a real "
+            f"frame. Got {mask.dtype} of shape {tuple(mask.shape)}."
+        )
+    real = mask.unsqueeze(2)
+    wide = frame_probs.to(torch.promote_types(frame_probs.dtype, torch.float32))
+    return wide.masked_fill(~real, 0), real
+
+
+def _split(values: Tensor, length: int) -> Tensor:
+    """(batch, instances, k) -> (batch, segments, length, k), the last segment filled with zeros."""
+    filled = F.pad(values, (0, 0, 0, -values.shape[1] % length))
+    return filled.reshape(values.shape[0], -1, length, values.shape[2])
+
+
+STAGE_WEIGHTS: dict[str, Callable[[Stage, Tensor, Tensor | None], Tensor]] = {
+    "self": self_rule,
+    "mean": mean_rule,
+    "learned": learned_rule,
+}
