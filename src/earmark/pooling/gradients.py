@@ -40,11 +40,17 @@ def _segments(x: Tensor, w: Tensor, length: int) -> _Segments:
             f"Got shape {tuple(x.shape)}."
         )
     w_sum = w.reshape(-1, length).sum(1)
+    w_sum = torch.where(w_sum == 0, 1, w_sum)  # a segment of zero weight has x^ = w^ = 0
     x_hat = (w * x).reshape(-1, length).sum(1) / w_sum
     w_hat = (w * w).reshape(-1, length).sum(1) / w_sum
     y = (w_hat * x_hat).sum() / w_hat.sum()
-    by_frame = [values.repeat_interleave(length) for values in (x_hat, w_hat, w_sum)]
-    return _Segments(*by_frame, w_hat_sum=w_hat.sum(), y=y)
+    return _Segments(
+        x_hat.repeat_interleave(length),
+        w_hat.repeat_interleave(length),
+        w_sum.repeat_interleave(length),
+        w_hat.sum(),
+        y,
+    )
 
 
 def linear_single_dx(x: Tensor) -> Tensor:
@@ -102,10 +108,10 @@ def closed_form(
 
     The appendix's four components, applied from the clip down: with a = dy/dx^ and b = dy/dw^ of a
     segment, its frames get dy/dx_i = a w_i / S and dy/dw_i = (a (x_i - x^) + b (2 w_i - w^)) / S,
-    where S is the segment's sum of weights. A segment of zero weight takes no part.
+    where S is the segment's sum of weights.
 
     Args:
-        name: a key of `PAPER_WEIGHTS`.
+        name: "attention" or a key of `PAPER_WEIGHTS`.
         x: frame probabilities (frames,).
         w: attention weights (frames,); the other poolings make their own from x.
         stages: segment lengths, each dividing what is there.
@@ -113,42 +119,29 @@ def closed_form(
     >>> closed_form("linear", torch.tensor([1.0, 0.0])).dx
     tensor([ 1., -1.])
     """
-    weigh = PAPER_WEIGHTS[choose("pooling in the paper's appendix", name, PAPER_WEIGHTS)]
-    if name == "attention" and w is None:
-        raise SettingError("The gradient of attention needs its weights w (frames,).")
-    weights, slope = weigh(x) if w is None else (w, torch.zeros_like(x))
-
+    choose("pooling in the paper's appendix", name, ("attention", *PAPER_WEIGHTS))
+    if (name == "attention") != (w is not None):
+        raise SettingError("Weights w (frames,) go with attention, and with attention only.")
+    weights, slope = (w, torch.zeros_like(x)) if w is not None else PAPER_WEIGHTS[name](x)
     levels = [(x, weights)]
     for length in stages:
-        s = _segments_or_none(*levels[-1], length)
+        s = _segments(*levels[-1], length)
         levels.append((s.x_hat[::length], s.w_hat[::length]))
     top_x, top_w = levels[-1]
     y = (top_w * top_x).sum() / top_w.sum()
     a, b = top_w / top_w.sum(), (top_x - y) / top_w.sum()
     for (low_x, low_w), length in zip(levels[-2::-1], list(stages)[::-1], strict=True):
-        s = _segments_or_none(low_x, low_w, length)
+        s = _segments(low_x, low_w, length)
         a, b = a.repeat_interleave(length), b.repeat_interleave(length)
         b = (a * (low_x - s.x_hat) + b * (2 * low_w - s.w_hat)) / s.w_sum
         a = a * low_w / s.w_sum
     return Gradients(dx=a + b * slope, dw=b)
 
 
-def _segments_or_none(x: Tensor, w: Tensor, length: int) -> _Segments:
-    """`_segments`, with x^ = w^ = 0 and S = 1 where a segment has no weight."""
-    s = _segments(x, w, length)
-    empty = s.w_sum == 0
-    return s._replace(
-        x_hat=torch.where(empty, 0, s.x_hat),
-        w_hat=torch.where(empty, 0, s.w_hat),
-        w_sum=torch.where(empty, 1, s.w_sum),
-    )
-
-
-# Table 1: weights, and dw_i/dx_i.
+# Table 1: weights, and dw_i/dx_i. Those of attention come from outside.
 PAPER_WEIGHTS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "max": lambda x: (max_dx(x), torch.zeros_like(x)),
     "average": lambda x: (average_dx(x), torch.zeros_like(x)),
     "linear": lambda x: (x, torch.ones_like(x)),
     "exp": lambda x: (x.exp(), x.exp()),
-    "attention": lambda x: (torch.ones_like(x), torch.zeros_like(x)),
 }

@@ -181,9 +181,9 @@ class Pooling(nn.Module):
     ) -> Tensor | tuple[Tensor, list[Stage]]:
         """See the class."""
         stage_logits = None
-        if self.weighting.needs_hidden or self.stage_weights == "learned":
+        if self.weighting.needs_hidden or self.stage_layers:
             hidden = self._checked_hidden(frame_probs, hidden, mask)
-        if self.stage_weights == "learned":
+        if hidden is not None and self.stage_layers:
             means = segment_means(hidden, mask, self.stages)
             layers = zip(self.stage_layers, means, strict=True)
             stage_logits = [layer(mean) for layer, mean in layers]

@@ -1,0 +1,439 @@
+"""Contracts that every registered pooling keeps, and truths about the hierarchy."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from earmark.errors import SettingError
+from earmark.pooling import (
+    POOLINGS,
+    STAGE_WEIGHTS,
+    Pooling,
+    attention_pool,
+    auto_pool,
+    average_pool,
+    exp_pool,
+    linear_pool,
+    max_pool,
+    noisy_or_pool,
+    pool,
+    power_pool,
+)
+
+N_HIDDEN, N_CLASSES = 6, 3
+STAGES = [(), (5,), (5, 5), (5, 5, 5), (4, 3), (7,), (1,), (1000,), (2, 2, 2, 2, 2, 2, 2)]
+MEANS = [name for name in POOLINGS if name != "noisy-or"]
+ALL = [
+    (name, rule)
+    for name, rule in itertools.product(POOLINGS, STAGE_WEIGHTS)
+    if (name, rule) != ("noisy-or", "learned")
+]
+every_pooling = pytest.mark.parametrize(("name", "rule"), ALL)
+
+
+def make(name, stages=(5, 5, 5), rule="self", dtype=torch.float64):
+    torch.manual_seed(0)
+    return Pooling(name, stages, rule, n_hidden=N_HIDDEN, n_classes=N_CLASSES).to(dtype)
+
+
+def bags(n_frames, batch=2, dtype=torch.float64, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    x = torch.rand(batch, n_frames, N_CLASSES, generator=rng, dtype=torch.float64).to(dtype)
+    u = torch.randn(batch, n_frames, N_HIDDEN, generator=rng, dtype=torch.float64).to(dtype)
+    return x, u
+
+
+def brute_force(x, w, stages, rule, logits=None):
+    """The paper's sums as loops over Python lists, one clip and class; w^_j of `rule`."""
+    x, w = list(x), list(w)
+    for step, length in enumerate(stages):
+        next_x, next_w = [], []
+        for j, start in enumerate(range(0, len(x), length)):
+            xs, ws = x[start : start + length], w[start : start + length]
+            total = math.fsum(ws)
+            next_x.append(math.fsum(a * b for a, b in zip(xs, ws, strict=True)) / total)
+            if rule == "self":
+                next_w.append(math.fsum(b * b for b in ws) / total)
+            elif rule == "mean":
+                next_w.append(total / len(ws))
+            else:
+                next_w.append(math.exp(logits[step][j]))
+        x, w = next_x, next_w
+    return math.fsum(a * b for a, b in zip(x, w, strict=True)) / math.fsum(w)
+
+
+PLAIN_WEIGHTS = {
+    "average": lambda x: np.ones_like(x),
+    "linear": lambda x: x,
+    "exp": np.exp,
+    "auto": lambda x: np.exp(2.5 * x),
+    "power": lambda x: x**2.5,
+}
+
+
+@pytest.mark.parametrize("rule", STAGE_WEIGHTS)
+@pytest.mark.parametrize("stages", STAGES)
+@pytest.mark.parametrize("name", PLAIN_WEIGHTS)
+def test_pooling_equals_its_formula_written_as_loops(name, stages, rule):
+    x, u = bags(33)
+    pooling = make(name, stages, rule)
+    for parameter in pooling.weighting.parameters():
+        torch.nn.init.constant_(parameter, 2.5)
+    got = pooling(x, u)
+    for b, c in itertools.product(range(2), range(N_CLASSES)):
+        logits, mean = [], u[b].numpy()
+        for step, length in enumerate(stages):
+            parts = [mean[i : i + length].mean(0) for i in range(0, len(mean), length)]
+            mean = np.stack(parts)
+            if rule == "learned":
+                layer = pooling.stage_layers[step]
+                weight, bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+                logits.append((mean @ weight.T + bias)[:, c])
+        column = x[b, :, c].numpy()
+        want = brute_force(column, PLAIN_WEIGHTS[name](column), stages, rule, logits)
+        assert got[b, c].item() == pytest.approx(want, abs=1e-13)
+
+
+@pytest.mark.parametrize("stages", STAGES)
+def test_functions_and_modules_say_the_same(stages):
+    x, u = bags(33)
+    mask = torch.arange(33).expand(2, 33) < torch.tensor([[33], [17]])
+    attention = make("attention", stages)
+    over_classes = make("class-attention", stages)
+    twins = {
+        "max": max_pool(x, mask, stages),
+        "average": average_pool(x, mask, stages),
+        "linear": linear_pool(x, mask, stages),
+        "exp": exp_pool(x, mask, stages),
+        "attention": attention_pool(x, attention.weighting.layer(u), mask, stages),
+        "class-attention": attention_pool(
+            x, over_classes.weighting.layer(u), mask, stages, over="classes"
+        ),
+        "auto": auto_pool(x, 1.0, mask, stages),
+        "power": power_pool(x, 1.0, mask, stages),
+        "noisy-or": noisy_or_pool(x, mask, stages),
+    }
+    assert twins.keys() == POOLINGS.keys()
+    for name, want in twins.items():
+        torch.testing.assert_close(make(name, stages)(x, u, mask), want, atol=1e-15, rtol=0)
+
+
+@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("stages", [(5,), (5, 5), (5, 5, 5), (25, 5), (125,)])
+def test_the_formula_first_published_is_single_pooling(name, stages):
+    x, u = bags(125)
+    difference = make(name, stages, "mean")(x, u) - make(name, ())(x, u)
+    assert difference.abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["linear", "exp", "attention", "auto", "power"])
+def test_the_corrected_formula_is_not_single_pooling(name):
+    x, u = bags(125)
+    difference = make(name, (5, 5, 5))(x, u) - make(name, ())(x, u)
+    assert difference.abs().max() > 1e-4
+
+
+@every_pooling
+@pytest.mark.parametrize("length", [125, 126, 10_000])
+def test_a_hierarchy_of_one_stage_is_single_pooling(name, rule, length):
+    x, u = bags(125)
+    torch.testing.assert_close(
+        make(name, (length,), rule)(x, u), make(name, ())(x, u), atol=1e-15, rtol=0
+    )
+
+
+@pytest.mark.parametrize("name", ["max", "average", "noisy-or"])
+@pytest.mark.parametrize("stages", [(5,), (5, 5), (5, 5, 5), (25, 5)])
+def test_max_average_and_noisy_or_are_unchanged_by_equal_segments(name, stages):
+    x, u = bags(125)
+    torch.testing.assert_close(
+        make(name, stages)(x, u), make(name, ())(x, u), atol=1e-14, rtol=1e-14
+    )
+
+
+def test_max_is_unchanged_by_any_segments_and_average_is_not():
+    x, u = bags(13)
+    torch.testing.assert_close(max_pool(x, stages=(5,)), x.amax(1), atol=0, rtol=0)
+    means = torch.stack([part.mean(1) for part in x.split(5, dim=1)], 1).mean(1)
+    torch.testing.assert_close(average_pool(x, stages=(5,)), means)
+    assert (means - x.mean(1)).abs().max() > 1e-4
+
+
+@every_pooling
+@pytest.mark.parametrize("junk", [0.7, 1.0, math.nan, math.inf])
+@pytest.mark.parametrize("stages", [(), (5, 5, 5), (4, 3)])
+def test_padding_never_changes_a_score_whatever_it_holds(name, rule, stages, junk):
+    x, u = bags(33)
+    pooling = make(name, stages, rule)
+    alone = pooling(x, u)
+    padding = torch.full((2, 92, N_CLASSES), junk, dtype=x.dtype)
+    padded = torch.cat([x, padding], 1).requires_grad_()
+    hidden_padding = torch.full((2, 92, N_HIDDEN), junk, dtype=x.dtype)
+    padded_hidden = torch.cat([u, hidden_padding], 1).requires_grad_()
+    mask = torch.arange(125).expand(2, 125) < 33
+    scores = pooling(padded, padded_hidden, mask)
+    torch.testing.assert_close(scores, alone, atol=1e-14, rtol=0)
+    scores.sum().backward()
+    assert padded.grad[:, 33:].eq(0).all()
+    assert padded.grad.isfinite().all()
+    if padded_hidden.grad is not None:
+        assert padded_hidden.grad.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in pooling.parameters())
+
+
+@every_pooling
+def test_ragged_bags_in_one_batch_score_as_they_do_alone(name, rule):
+    x, u = bags(60, batch=4)
+    lengths = [60, 1, 27, 33]
+    mask = torch.arange(60).expand(4, 60) < torch.tensor(lengths)[:, None]
+    pooling = make(name, (5, 5), rule)
+    together = pooling(x, u, mask)
+    for i, length in enumerate(lengths):
+        alone = pooling(x[i : i + 1, :length], u[i : i + 1, :length])
+        torch.testing.assert_close(together[i : i + 1], alone, atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["max", "average", "linear", "exp", "power", "noisy-or"])
+def test_masks_may_have_holes_for_single_pooling(name):
+    x, u = bags(9)
+    mask = torch.tensor([[True, False, True] * 3, [False, True, True] * 3])
+    got = make(name, ())(x, u, mask)
+    for i in range(2):
+        want = make(name, ())(x[i : i + 1, mask[i]], u[i : i + 1, mask[i]])
+        torch.testing.assert_close(got[i : i + 1], want, atol=1e-15, rtol=0)
+
+
+floats_32 = st.floats(0, 1, width=32)
+
+
+@pytest.mark.parametrize("rule", ["self", "mean", "learned"])
+@pytest.mark.parametrize("name", MEANS)
+@settings(deadline=None, max_examples=40)
+@given(frames=st.lists(floats_32, min_size=1, max_size=40), stages=st.sampled_from(STAGES))
+def test_weighted_means_lie_within_the_range_of_their_frames_to_the_last_bit(
+    name, rule, frames, stages
+):
+    x = torch.tensor(frames, dtype=torch.float32).reshape(1, -1, 1).repeat(1, 1, N_CLASSES)
+    u = torch.linspace(-9, 9, len(frames) * N_HIDDEN).reshape(1, -1, N_HIDDEN)
+    x = x.requires_grad_()
+    y = make(name, stages, rule, torch.float32)(x, u)
+    assert min(frames) <= y.min().item()
+    assert y.max().item() <= max(frames)
+    y.sum().backward()
+    assert x.grad.isfinite().all()
+
+
+@settings(deadline=None)
+@given(frames=st.lists(floats_32, min_size=1, max_size=40), stages=st.sampled_from(STAGES))
+def test_noisy_or_lies_between_its_largest_frame_and_one(frames, stages):
+    x = torch.tensor(frames, dtype=torch.float64).reshape(1, -1, 1)
+    y = noisy_or_pool(x, stages=stages).item()
+    assert max(frames) - 1e-15 <= y <= 1
+    want = -math.expm1(math.fsum(math.log1p(-f) for f in frames)) if max(frames) < 1 else 1.0
+    assert y == pytest.approx(want, rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", STAGE_WEIGHTS)
+@pytest.mark.parametrize("name", MEANS)
+def test_constant_in_constant_out_to_the_last_bit(name, rule):
+    pooling = make(name, (5, 5), rule, torch.float32)
+    for value in (0.0, 1e-45, 1e-39, 1e-20, 0.1, 0.3, 1 - 2**-24, 1.0):
+        x = torch.full((1, 33, N_CLASSES), value)
+        assert pooling(x, bags(33, 1, torch.float32)[1]).eq(x[0, 0, 0]).all()
+
+
+EXTREMES = {
+    "all zero": lambda x: torch.zeros_like(x),
+    "all one": lambda x: torch.ones_like(x),
+    "one-hot": lambda x: torch.zeros_like(x).index_fill_(1, torch.tensor([7]), 1.0),
+    "a single zero": lambda x: torch.ones_like(x).index_fill_(1, torch.tensor([7]), 0.0),
+    "subnormal": lambda x: x * torch.finfo(x.dtype).tiny,
+    "smallest": lambda x: torch.full_like(x, torch.finfo(x.dtype).smallest_normal / 2**9),
+    "one subnormal": lambda x: torch.zeros_like(x).index_fill_(
+        1, torch.tensor([7]), torch.finfo(x.dtype).tiny / 4
+    ),
+    "wide": lambda x: 10 ** (-40 * x),
+}
+
+
+@every_pooling
+@pytest.mark.parametrize("extreme", EXTREMES)
+def test_extremes_give_finite_values_and_gradients(name, rule, extreme):
+    for dtype, stages, masked in itertools.product(
+        (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        ((), (5, 5, 5)),
+        (False, True),
+    ):
+        x, u = bags(125, dtype=dtype)
+        x = EXTREMES[extreme](x).requires_grad_()
+        u.requires_grad_()
+        mask = torch.zeros(2, 125, dtype=torch.bool) if masked else None
+        pooling = make(name, stages, rule, dtype)
+        y, levels = pooling(x, u, mask, return_stages=True)
+        assert y.dtype == dtype
+        assert y.isfinite().all()
+        assert all(level.probs.isfinite().all() for level in levels)
+        assert all(level.weights.isfinite().all() for level in levels)
+        if masked:
+            assert y.eq(0).all()
+        gradients = torch.autograd.grad(
+            y.sum(), [x, u, *pooling.parameters()], allow_unused=True
+        )
+        assert all(g is None or g.isfinite().all() for g in gradients)
+
+
+def test_subnormal_clips_keep_their_mean_and_gradient():
+    ratios = torch.tensor([1.0, 2.0, 4.0, 1.0, 0.0, 2.0], dtype=torch.float64)
+    x = (ratios * 1e-40).float().reshape(1, -1, 1).requires_grad_()
+    y = linear_pool(x, stages=(3,))
+    reference = ratios.reshape(1, -1, 1).requires_grad_()
+    want = linear_pool(reference, stages=(3,))
+    assert y.item() == pytest.approx(want.item() * 1e-40, rel=1e-4)
+    y.backward()
+    want.backward()
+    torch.testing.assert_close(x.grad.double(), reference.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_noisy_or_has_its_gradient_where_one_frame_is_certain():
+    x = torch.tensor([[[1.0], [0.5], [0.25]]], dtype=torch.float64, requires_grad=True)
+    y = noisy_or_pool(x)
+    y.backward()
+    assert y.item() == 1
+    assert x.grad.flatten().tolist() == [0.375, 0, 0]
+
+
+def test_equal_largest_frames_send_the_gradient_of_max_to_the_first():
+    x = torch.tensor([[[0.2], [0.9], [0.9]]], requires_grad=True)
+    max_pool(x).backward()
+    assert x.grad.flatten().tolist() == [0, 1, 0]
+
+
+@every_pooling
+def test_gradients_are_those_of_finite_differences(name, rule):
+    x, u = bags(12, batch=1)
+    pooling = make(name, (3, 2), rule)
+    mask = torch.arange(12)[None] < 11
+    inputs = [x.requires_grad_(), u.requires_grad_()]
+    assert torch.autograd.gradcheck(lambda a, b: pooling(a, b, mask), inputs)
+    if name not in ("max", "average", "noisy-or"):
+        assert torch.autograd.gradgradcheck(lambda a, b: pooling(a, b, mask), inputs)
+
+
+@every_pooling
+def test_every_stage_is_returned_on_request(name, rule):
+    x, u = bags(126)
+    y, levels = make(name, (5, 5, 5), rule)(x, u, return_stages=True)
+    assert [level.probs.shape[1] for level in levels] == [126, 26, 6, 2, 1]
+    for level in levels:
+        assert level.probs.shape == level.weights.shape
+        assert level.mask.shape == level.probs.shape[:2]
+        assert level.mask.all()
+    assert levels[0].probs.equal(x)
+    assert levels[-1].probs[:, 0].equal(y)
+    # The levels explain the result: each is the weighted mean of the one before.
+    if name != "noisy-or":
+        last = levels[-2]
+        torch.testing.assert_close((last.weights * last.probs).sum(1) / last.weights.sum(1), y)
+
+
+def test_segments_without_the_maximum_take_no_part():
+    x = torch.tensor([[[0.1], [0.2], [0.9], [0.3]]])
+    _, (_, segments, clip) = Pooling("max", stages=(2,))(x, return_stages=True)
+    assert segments.weights.flatten().tolist() == [0, 1]
+    assert clip.probs.item() == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("rule", STAGE_WEIGHTS)
+def test_learned_weights_cannot_bring_a_weightless_segment_back(rule):
+    x = torch.zeros(1, 10, N_CLASSES, dtype=torch.float64)
+    x[:, :5] = 0.8
+    u = bags(10, 1)[1]
+    torch.testing.assert_close(
+        make("linear", (5,), rule)(x, u), torch.full((1, N_CLASSES), 0.8, dtype=torch.float64)
+    )
+
+
+def test_learned_stage_weights_add_one_dense_layer_a_stage():
+    plain = sum(p.numel() for p in make("attention", (5, 5)).parameters())
+    learned = sum(p.numel() for p in make("attention", (5, 5), "learned").parameters())
+    assert learned - plain == 2 * (N_HIDDEN + 1) * N_CLASSES
+    for name in ("max", "average", "linear", "exp", "noisy-or"):
+        assert not list(make(name).parameters())
+
+
+@every_pooling
+def test_half_precision_is_pooled_in_single_precision(name, rule):
+    x, u = bags(125)
+    exact = make(name, rule=rule)(x.half().double(), u.half().double())
+    got = make(name, rule=rule, dtype=torch.float16)(x.half(), u.half())
+    assert got.dtype == torch.float16
+    torch.testing.assert_close(got.double(), exact, atol=3e-3, rtol=0)
+
+
+@every_pooling
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_changes_little(name, rule, dtype):
+    x, u = bags(125, dtype=torch.float32)
+    x = (x * 1e-6).requires_grad_()  # would vanish or lose its digits if summed in half precision
+    pooling = make(name, rule=rule, dtype=torch.float32)
+    want = pooling(x, u)
+    with torch.autocast("cpu", dtype=dtype):
+        got = pooling(x, u)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, want, atol=0, rtol=2e-2)
+    got.sum().backward()
+    assert x.grad.isfinite().all()
+
+
+@every_pooling
+def test_it_runs_on_another_device(name, rule):
+    x, u = bags(125, dtype=torch.float32)
+    pooling = make(name, rule=rule, dtype=torch.float32).to("meta")
+    mask = torch.ones(2, 125, dtype=torch.bool, device="meta")
+    y = pooling(x.to("meta"), u.to("meta"), mask)
+    assert y.shape == (2, N_CLASSES)
+    assert y.device.type == "meta"
+
+
+def test_a_stage_of_one_frame_changes_nothing():
+    x, u = bags(20)
+    torch.testing.assert_close(make("linear", (1, 1))(x, u), make("linear", ())(x, u))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: Pooling("liner"), "did you mean 'linear'"),
+        (lambda: Pooling("linear", stage_weights="own"), "rule for stage weights 'own'"),
+        (lambda: Pooling("linear", stages=(5, 0)), r"1 or more. Got \(5, 0\)"),
+        (lambda: Pooling("linear", stages=(2.5,)), "whole numbers"),
+        (lambda: Pooling("attention"), "need n_hidden and n_classes"),
+        (lambda: Pooling("linear", stage_weights="learned"), "need n_hidden and n_classes"),
+        (lambda: Pooling("noisy-or", stage_weights="learned"), "no weights to learn"),
+        (lambda: Pooling("linear")(torch.rand(2, 3)), r"\(batch, frames, classes\)"),
+        (lambda: Pooling("linear")(torch.rand(2, 0, 3)), "one masked frame"),
+        (lambda: Pooling("linear")(torch.ones(2, 3, 4, dtype=torch.int64)), "torch.int64"),
+        (
+            lambda: Pooling("linear")(torch.rand(2, 3, 4), mask=torch.ones(2, 3)),
+            "bool tensor .* Got torch.float32",
+        ),
+        (
+            lambda: Pooling("linear")(torch.rand(2, 3, 4), mask=torch.ones(2, 4).bool()),
+            r"of shape \(2, 4\)",
+        ),
+        (lambda: make("attention")(bags(4)[0]), "needs hidden .* Got None"),
+        (lambda: make("attention")(bags(4)[0], bags(5)[1]), r"Got shape \(2, 5, 6\)"),
+        (
+            lambda: pool(bags(4)[0], bags(4)[0], stages=(2,), stage_weights="learned"),
+            "need stage_logits",
+        ),
+    ],
+)
+def test_wrong_use_gets_one_clear_sentence(call, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        call()

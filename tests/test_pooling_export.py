@@ -1,0 +1,80 @@
+"""Pooling under torch.compile and as ONNX, at lengths other than the one it was exported with."""
+
+import io
+import shutil
+import warnings
+
+import pytest
+import torch
+
+from earmark.pooling import POOLINGS, Pooling
+
+N_HIDDEN, N_CLASSES = 6, 3
+CASES = [(name, "self") for name in POOLINGS] + [("attention", "mean"), ("linear", "learned")]
+
+
+def make(name, rule="self"):
+    torch.manual_seed(0)
+    return Pooling(name, (5, 5, 5), rule, N_HIDDEN, N_CLASSES).eval()
+
+
+def bags(n_frames, batch=2):
+    torch.manual_seed(n_frames)
+    x = torch.rand(batch, n_frames, N_CLASSES)
+    u = torch.randn(batch, n_frames, N_HIDDEN)
+    lengths = torch.tensor([n_frames, max(1, n_frames // 3)])[:batch, None]
+    return x, u, torch.arange(n_frames) < lengths
+
+
+@pytest.mark.parametrize(("name", "rule"), CASES)
+def test_compiled_pooling_is_one_graph_and_says_the_same(name, rule):
+    torch._dynamo.reset()
+    pooling = make(name, rule)
+    compiled = torch.compile(pooling, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n_frames in (125, 63, 500):
+        x, u, mask = bags(n_frames)
+        gradients = []
+        for module in (compiled, pooling):
+            leaf = x.clone().requires_grad_()
+            y = module(leaf, u, mask)
+            y.sum().backward()
+            gradients.append((y.detach(), leaf.grad))
+        torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
+
+
+def test_compiled_to_machine_code_it_says_the_same():
+    if shutil.which("g++") is None and shutil.which("clang++") is None:
+        pytest.skip("torch.compile makes machine code with a C++ compiler, and there is none")
+    torch._dynamo.reset()
+    pooling = make("attention")
+    x, u, mask = bags(125)
+    compiled = torch.compile(pooling, fullgraph=True)
+    torch.testing.assert_close(compiled(x, u, mask), pooling(x, u, mask), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "rule"), CASES)
+def test_onnx_keeps_the_time_axis_free(name, rule):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
+    pytest.importorskip("onnxscript", reason="needs the extra 'onnx'")
+    pooling = make(name, rule)
+    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames", min=2)
+    axes = {0: batch, 1: frames}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own deprecations
+        program = torch.onnx.export(
+            pooling,
+            bags(125),
+            dynamo=True,
+            dynamic_shapes={"frame_probs": axes, "hidden": axes, "mask": axes},
+            input_names=["frame_probs", "hidden", "mask"],
+            verbose=False,
+        )
+    file = io.BytesIO()
+    program.save(file)
+    session = onnxruntime.InferenceSession(file.getvalue())
+    needed = {value.name for value in session.get_inputs()}
+    for n_frames in (125, 7, 126, 333, 625):
+        x, u, mask = bags(n_frames)
+        feed = {"frame_probs": x, "hidden": u, "mask": mask}
+        (got,) = session.run(None, {k: v.numpy() for k, v in feed.items() if k in needed})
+        torch.testing.assert_close(torch.from_numpy(got), pooling(x, u, mask), atol=1e-6, rtol=1e-5)

@@ -1,0 +1,408 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from earmark.audio import read_audio, write_audio
+from earmark.errors import AudioError, DataError, SettingError
+from earmark.events import read_events
+from earmark.soundbank import ProceduralBank, Soundbank, active_stretches, looped
+from earmark.sounds import NOISES, SOUNDS
+from earmark.synth import SceneConfig, make_scene, write_scenes
+from earmark.tags import read_tags
+
+RATE = 16000
+SMALL = SceneConfig(rate=8000, duration=3.0, event_duration=(0.3, 1.0), n_events=(1, 3))
+
+
+def power(waveform):
+    return float(np.mean(np.square(waveform, dtype=np.float64)))
+
+
+def laid_out(scene):
+    """The background and every layer, each placed in a silence as long as the scene."""
+    places = []
+    for event, layer in zip(scene.events, scene.layers, strict=True):
+        place = np.zeros(len(scene.waveform))
+        first = round(event.onset * scene.rate)
+        place[first : first + len(layer)] = layer
+        places.append(place)
+    return scene.background.astype(np.float64), places
+
+
+def content(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def bank_folder(tmp_path):
+    """Two categories and a background, with zeros around and within the recordings."""
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(-0.5, 0.5, 5 * RATE).astype(np.float32)
+    padded = np.zeros(5 * RATE, np.float32)
+    padded[RATE : RATE + RATE // 2] = noise[: RATE // 2]  # sounds from 1.0 to 1.5 s only
+    twice = padded.copy()
+    twice[3 * RATE : 3 * RATE + RATE // 5] = noise[: RATE // 5]
+    for name, waveform in {
+        "dog/1.wav": padded,
+        "dog/2.wav": twice,
+        "saw/1.wav": noise,
+        "rain/1.wav": 0.1 * noise[: 2 * RATE],
+        "rain/notes.txt": None,
+    }.items():
+        path = tmp_path / "bank" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if waveform is None:
+            path.touch()
+        else:
+            write_audio(path, waveform, RATE)
+    return tmp_path / "bank"
+
+
+class TestSounds:
+    @pytest.mark.parametrize("name", [*SOUNDS, *NOISES])
+    @pytest.mark.parametrize("rate", [8000, 32000])
+    def test_are_as_long_as_asked_and_peak_at_one(self, name, rate):
+        make = {**SOUNDS, **NOISES}[name]
+        for duration in (0.01, 0.3, 2.0):
+            waveform = make(np.random.default_rng(1), duration, rate)
+            assert waveform.shape == (round(duration * rate),)
+            assert waveform.dtype == np.float32
+            assert np.abs(waveform).max() == pytest.approx(1.0, abs=1e-6)
+
+    @pytest.mark.parametrize("name", SOUNDS)
+    def test_sound_in_every_quarter_second_to_the_very_end(self, name):
+        for seed in range(12):
+            rng = np.random.default_rng(seed)
+            waveform = SOUNDS[name](rng, rng.uniform(0.25, 4.0), RATE)
+            quarter = RATE // 4
+            starts = [*range(0, len(waveform) - quarter + 1, quarter // 4), len(waveform) - quarter]
+            softest = min(power(waveform[start : start + quarter]) for start in starts)
+            assert softest > 0.02 * power(waveform), (seed, softest / power(waveform))
+
+    @pytest.mark.parametrize("name", [*SOUNDS, *NOISES])
+    def test_are_never_twice_the_same_but_for_the_same_seed(self, name):
+        make = {**SOUNDS, **NOISES}[name]
+        first, again, other = (make(np.random.default_rng(seed), 0.5, RATE) for seed in (3, 3, 4))
+        assert np.array_equal(first, again)
+        assert not np.allclose(first, other, atol=0.05)
+
+    def test_are_told_apart_by_their_spectra_alone(self):
+        # The nearest mean over time of a coarse spectrum: far less than a network sees.
+        def fingerprint(name, seed):
+            waveform = SOUNDS[name](np.random.default_rng(seed), 2.0, RATE)
+            frames = waveform[: len(waveform) // 512 * 512].reshape(-1, 512)
+            bands = np.square(np.abs(np.fft.rfft(frames * np.hanning(512)))[:, 1:]).reshape(
+                -1, 64, 4
+            )
+            levels = np.log10(bands.sum(axis=2) + 1e-4)
+            return np.concatenate([levels.mean(axis=0), levels.std(axis=0)])
+
+        seen = {name: np.mean([fingerprint(name, s) for s in range(12)], axis=0) for name in SOUNDS}
+        hits = [
+            name == min(seen, key=lambda other: np.linalg.norm(seen[other] - new))
+            for name in SOUNDS
+            for new in (fingerprint(name, seed) for seed in range(100, 105))
+        ]
+        assert np.mean(hits) > 0.9
+
+    def test_need_at_least_one_sample(self):
+        with pytest.raises(SettingError, match="one sample or more"):
+            SOUNDS["bell"](np.random.default_rng(0), 0.0, RATE)
+
+    @pytest.mark.parametrize(("name", "slope"), [("white", 0), ("pink", 1), ("brown", 2)])
+    def test_noises_fall_off_as_their_colour_says(self, name, slope):
+        waveform = NOISES[name](np.random.default_rng(0), 10.0, RATE)
+        spectrum = np.square(np.abs(np.fft.rfft(waveform)))
+        frequencies = np.fft.rfftfreq(len(waveform), 1 / RATE)
+        bands = [
+            spectrum[(frequencies >= low) & (frequencies < 2 * low)].mean()
+            for low in (125, 250, 500, 1000, 2000)
+        ]
+        assert np.polyfit(np.arange(5), np.log2(bands), 1)[0] == pytest.approx(-slope, abs=0.25)
+
+
+class TestScenes:
+    def test_are_the_sum_of_their_background_and_events(self):
+        for index in range(5):
+            scene = make_scene(SMALL, seed=1, index=index)
+            background, places = laid_out(scene)
+            assert np.allclose(scene.waveform, background + sum(places), atol=1e-6)
+            assert np.abs(scene.waveform).max() <= 0.99 + 1e-6
+
+    def test_sound_exactly_from_onset_to_offset(self):
+        for index in range(10):
+            scene = make_scene(SMALL, seed=2, index=index)
+            _, places = laid_out(scene)
+            for event, place in zip(scene.events, places, strict=True):
+                heard = np.flatnonzero(place)
+                assert abs(heard[0] / scene.rate - event.onset) <= 0.01
+                assert abs((heard[-1] + 1) / scene.rate - event.offset) <= 0.01
+                assert heard[-1] < round(event.offset * scene.rate)
+
+    @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 12.0])
+    def test_have_the_snr_that_was_asked_for(self, snr_db):
+        config = SceneConfig(rate=8000, duration=5.0, snr_db=(snr_db, snr_db))
+        for index in range(8):
+            scene = make_scene(config, seed=3, index=index)
+            for event, layer in zip(scene.events, scene.layers, strict=True):
+                first = round(event.onset * scene.rate)
+                behind = power(scene.background[first : first + len(layer)])
+                assert 10 * np.log10(power(layer) / behind) == pytest.approx(snr_db, abs=0.01)
+
+    def test_keep_to_their_config(self):
+        config = SceneConfig(
+            rate=8000, n_events=(2, 4), event_duration=(0.5, 2.0), classes=("bell", "horn")
+        )
+        for index in range(20):
+            events = make_scene(config, seed=4, index=index).events
+            assert 2 <= len(events) <= 4
+            assert list(events) == sorted(events)
+            for event in events:
+                assert event.label in config.classes
+                assert 0 <= event.onset < event.offset <= config.duration
+                assert 0.4995 <= event.duration <= 2.0005
+
+    def test_keep_events_of_one_class_apart(self):
+        config = SceneConfig(rate=8000, n_events=(3, 4), classes=("bell", "horn"), gap=0.3)
+        for index in range(20):
+            events = make_scene(config, seed=5, index=index).events
+            for label in config.classes:
+                own = [event for event in events if event.label == label]
+                for before, after in pairwise(own):
+                    assert after.onset - before.offset >= 0.3 - 1e-9
+
+    @pytest.mark.parametrize("max_overlap", [1, 2])
+    def test_never_hold_more_events_at_once_than_allowed(self, max_overlap):
+        config = SceneConfig(rate=8000, n_events=(4, 4), max_overlap=max_overlap)
+        most = 0
+        for index in range(15):
+            events = make_scene(config, seed=6, index=index).events
+            at_once = [sum(e.onset <= at.onset < e.offset for e in events) for at in events]
+            most = max(most, *at_once)
+        assert most == max_overlap
+
+    def test_of_one_seed_and_index_are_the_same_and_others_are_not(self):
+        first, again, other_index, other_seed = (
+            make_scene(SMALL, seed, index) for seed, index in ((7, 3), (7, 3), (7, 4), (8, 3))
+        )
+        assert np.array_equal(first.waveform, again.waveform)
+        assert first.events == again.events
+        assert first.events not in (other_index.events, other_seed.events)
+
+    def test_may_hold_no_event(self):
+        scene = make_scene(SceneConfig(rate=8000, n_events=(0, 0)), seed=0)
+        assert scene.events == ()
+        assert np.array_equal(scene.waveform, scene.background)
+
+    def test_shorten_events_rather_than_drop_them(self):
+        config = SceneConfig(
+            rate=8000, n_events=(4, 4), event_duration=(0.5, 9.0), max_overlap=1, classes=("siren",)
+        )
+        assert len(make_scene(config, seed=0).events) == 4
+
+    def test_say_so_when_events_find_no_place(self):
+        config = SceneConfig(
+            rate=8000, duration=2.0, n_events=(3, 3), event_duration=(0.6, 0.6), classes=("horn",)
+        )
+        with pytest.raises(SettingError, match=r"found no place in 2\.0 s"):
+            make_scene(config, seed=0)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"rate": 100},
+            {"duration": 0.0},
+            {"n_events": (3, 1)},
+            {"n_events": (-1, 1)},
+            {"n_events": (1, 100)},
+            {"event_duration": (0.0, 1.0)},
+            {"event_duration": (1.0, 20.0)},
+            {"snr_db": (0.0, float("nan"))},
+            {"level_db": (-10.0, 3.0)},
+            {"max_overlap": 0},
+            {"gap": 0.0},
+            {"backgrounds": ()},
+        ],
+    )
+    def test_refuse_a_config_that_cannot_work(self, wrong):
+        with pytest.raises(SettingError, match=next(iter(wrong))):
+            SceneConfig(**wrong)
+
+    def test_name_the_nearest_class_and_background(self):
+        with pytest.raises(SettingError, match=r"no class 'sirens'; did you mean 'siren'"):
+            make_scene(SceneConfig(classes=("sirens",)), seed=0)
+        with pytest.raises(SettingError, match=r"no background 'pinc'; did you mean 'pink'"):
+            make_scene(SceneConfig(backgrounds=("pinc",)), seed=0)
+        with pytest.raises(SettingError, match="Seed and index"):
+            make_scene(SMALL, seed=-1)
+
+
+class TestSoundbank:
+    def test_finds_categories_in_folders(self, bank_folder):
+        bank = Soundbank.from_folder(bank_folder)
+        assert bank.categories == ("dog", "rain", "saw")
+        assert [path.name for path in bank.files["dog"]] == ["1.wav", "2.wav"]
+
+    def test_draws_only_what_sounds(self, bank_folder):
+        bank = Soundbank.from_folder(bank_folder)
+        lengths = set()
+        for seed in range(20):
+            piece = bank.draw("dog", np.random.default_rng(seed), 4.0, RATE)
+            lengths.add(len(piece) / RATE)
+            assert min(power(part) for part in np.array_split(piece, 10)) > 0.01
+        assert lengths == {0.5, 0.2}  # the second sound of 2.wav stands by itself
+
+    def test_cuts_longer_recordings_anywhere_but_begins_with_sound(self, bank_folder):
+        bank = Soundbank.from_folder(bank_folder)
+        pieces = [bank.draw("saw", np.random.default_rng(s), 1.0, RATE) for s in range(5)]
+        assert {len(piece) for piece in pieces} == {RATE}
+        assert len({piece[:100].tobytes() for piece in pieces}) > 1
+        pulses = np.zeros(4 * RATE, np.float32)
+        for start in np.arange(0, 4, 0.5):  # 0.1 s of sound, 0.4 s of nothing: one stretch
+            pulses[int(start * RATE) : int((start + 0.1) * RATE)] = 0.5
+        write_audio(bank_folder / "saw" / "1.wav", pulses, RATE)
+        for seed in range(20):
+            piece = bank.draw("saw", np.random.default_rng(seed), 0.3, RATE)
+            assert 0 < len(piece) <= 0.1 * RATE
+            assert np.abs(piece[0]) > 0.4
+            assert np.abs(piece[-1]) > 0.4
+
+    def test_takes_the_faint_rest_of_lossy_coding_for_silence(self):
+        waveform = np.full(4 * RATE, 1e-5, np.float32)
+        waveform[RATE : 2 * RATE] = 0.5
+        assert active_stretches(waveform, RATE) == [(RATE, 2 * RATE)]
+        assert active_stretches(np.zeros(RATE, np.float32), RATE) == []
+
+    def test_loops_a_background_without_a_dent(self):
+        noise = np.random.default_rng(0).standard_normal(2 * RATE).astype(np.float32)
+        loop = looped(noise, 7 * RATE, start=123, rate=RATE)
+        assert loop.shape == (7 * RATE,)
+        parts = [power(loop[first : first + 800]) for first in range(0, len(loop) - 800, 800)]
+        assert 0.7 < min(parts) < max(parts) < 1.4
+        assert np.array_equal(looped(noise, RATE, start=5, rate=RATE), noise[5 : 5 + RATE])
+        assert looped(noise[:1], 3, start=0, rate=RATE).tolist() == [noise[0]] * 3
+
+    def test_gives_scenes_their_events_and_background(self, bank_folder):
+        bank = Soundbank.from_folder(bank_folder)
+        config = SceneConfig(rate=RATE, duration=6.0, backgrounds=("rain",))
+        for index in range(5):
+            scene = make_scene(config, seed=0, index=index, bank=bank)
+            assert {event.label for event in scene.events} <= {"dog", "saw"}
+            assert min(power(part) for part in np.array_split(scene.background, 20)) > 0
+            for event in scene.events:
+                assert event.label == "saw" or event.duration <= 0.5 + 1e-9
+
+    def test_names_a_recording_that_is_broken_or_silent(self, bank_folder):
+        (bank_folder / "saw" / "1.wav").write_bytes(b"no audio")
+        bank = Soundbank.from_folder(bank_folder)
+        with pytest.raises(AudioError, match=r"saw.1\.wav"):
+            bank.draw("saw", np.random.default_rng(0), 1.0, RATE)
+        write_audio(bank_folder / "saw" / "1.wav", np.zeros(RATE), RATE)
+        with pytest.raises(DataError, match=r"saw.1\.wav holds nothing but silence"):
+            bank.draw("saw", np.random.default_rng(0), 1.0, RATE)
+
+    def test_is_read_from_a_table_by_fold_and_category(self, bank_folder):
+        table = bank_folder / "clips.tsv"
+        table.write_text(
+            "filename\tfold\tcategory\ndog/1.wav\t1\tdog\ndog/2.wav\t2\tdog\nsaw/1.wav\t1\tsaw\n"
+        )
+        everything = Soundbank.from_table(table, bank_folder)
+        assert {name: len(files) for name, files in everything.files.items()} == {
+            "dog": 2,
+            "saw": 1,
+        }
+        one = Soundbank.from_table(table, bank_folder, folds=[1], categories=["dog"])
+        assert one.files == {"dog": (bank_folder / "dog" / "1.wav",)}
+        with pytest.raises(SettingError, match="no fold '5'"):
+            Soundbank.from_table(table, bank_folder, folds=[5])
+        with pytest.raises(SettingError, match=r"no category 'dogs'; did you mean 'dog'"):
+            Soundbank.from_table(table, bank_folder, categories=["dogs"])
+        with pytest.raises(DataError, match=r"clips\.tsv:2: there is no recording"):
+            Soundbank.from_table(table, bank_folder / "elsewhere")
+        table.write_text("dog/1.wav\tdog\n")
+        with pytest.raises(DataError, match="has no header"):
+            Soundbank.from_table(table, bank_folder)
+
+    def test_must_hold_something(self, tmp_path):
+        with pytest.raises(DataError, match="holds no recordings in category folders"):
+            Soundbank.from_folder(tmp_path)
+        with pytest.raises(SettingError, match="needs a recording"):
+            Soundbank({})
+        with pytest.raises(SettingError, match="floor_db"):
+            Soundbank({"dog": (tmp_path,)}, floor_db=3.0)
+
+    def test_makes_scenes_of_real_recordings(self, esc50):
+        bank = Soundbank.from_table(
+            esc50 / "clips.tsv", esc50 / "audio", folds=[1], categories=["dog", "sneezing", "rain"]
+        )
+        config = SceneConfig(backgrounds=("rain",), n_events=(2, 3))
+        for index in range(10):
+            scene = make_scene(config, seed=0, index=index, bank=bank)
+            assert {event.label for event in scene.events} <= {"dog", "sneezing"}
+            for event, layer in zip(scene.events, scene.layers, strict=True):
+                assert event.duration <= 4.0
+                edge = min(len(layer), round(0.05 * scene.rate))
+                loudest = np.abs(layer).max()
+                assert np.abs(layer[:edge]).max() > 0.01 * loudest
+                assert np.abs(layer[-edge:]).max() > 0.01 * loudest
+
+
+class TestWrittenScenes:
+    def test_of_one_seed_are_the_same_bytes_in_any_number_of_processes(self, tmp_path):
+        for name, processes in (("one", 1), ("again", 1), ("two", 2)):
+            write_scenes(tmp_path / name, 4, SMALL, seed=9, processes=processes)
+        assert content(tmp_path / "one") == content(tmp_path / "again") == content(tmp_path / "two")
+
+    def test_do_not_depend_on_how_many_there_are(self, tmp_path):
+        write_scenes(tmp_path / "few", 2, SMALL, seed=9)
+        write_scenes(tmp_path / "many", 5, SMALL, seed=9)
+        few, many = content(tmp_path / "few"), content(tmp_path / "many")
+        for name in ("audio/scene_00000.wav", "audio/scene_00001.wav"):
+            assert few[name] == many[name]
+        assert many["strong.tsv"].startswith(few["strong.tsv"])
+
+    @pytest.mark.parametrize("suffix", [".wav", ".flac"])
+    def test_are_audio_and_tables_that_agree(self, tmp_path, suffix):
+        config = SceneConfig(rate=8000, duration=2.0, n_events=(0, 2), event_duration=(0.3, 0.6))
+        written = write_scenes(tmp_path, 8, config, seed=1, prefix="a_", suffix=suffix)
+        assert read_events(tmp_path / "strong.tsv") == written
+        tags = read_tags(tmp_path / "weak.tsv")
+        assert tags == {k: tuple(sorted({e.label for e in v})) for k, v in written.items()}
+        assert () in tags.values()  # a scene without events is listed all the same
+        for index, name in enumerate(written):
+            waveform, rate = read_audio(tmp_path / "audio" / name)
+            made = make_scene(config, seed=1, index=index)
+            assert rate == 8000
+            assert np.allclose(waveform, made.waveform, atol=1 / 32000)
+
+    def test_are_not_overwritten_unless_asked(self, tmp_path):
+        write_scenes(tmp_path, 1, SMALL, seed=0)
+        before = content(tmp_path)
+        with pytest.raises(DataError, match="pass overwrite=True"):
+            write_scenes(tmp_path, 1, SMALL, seed=1)
+        assert content(tmp_path) == before
+        write_scenes(tmp_path, 1, SMALL, seed=1, overwrite=True)
+        assert content(tmp_path).keys() == before.keys()
+        assert content(tmp_path) != before
+
+    def test_refuse_what_cannot_be_written(self, tmp_path):
+        with pytest.raises(SettingError, match="n_scenes"):
+            write_scenes(tmp_path, 0, SMALL)
+        with pytest.raises(SettingError, match="audio format"):
+            write_scenes(tmp_path, 1, SMALL, suffix=".txt")
+        with pytest.raises(SettingError, match="no class"):
+            write_scenes(tmp_path / "none", 1, SceneConfig(classes=("sirens",)))
+        assert not (tmp_path / "none").exists()
+
+
+def test_the_procedural_bank_knows_every_sound_and_noise():
+    bank = ProceduralBank()
+    assert set(bank.categories) == set(SOUNDS)
+    assert set(bank.backgrounds) == set(NOISES)
+    for name in bank.backgrounds:
+        assert bank.draw_background(name, np.random.default_rng(0), 0.5, RATE).shape == (8000,)
