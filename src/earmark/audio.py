@@ -35,7 +35,7 @@ SUFFIXES = (
     {f".{name.lower()}" for name in soundfile.available_formats()} - {".raw", ".mat4", ".mat5"}
 ) | {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc", ".au", ".snd"}
 
-BLOCK = 10.0  # seconds that are decoded at a time: long enough for speed, a few MB at most
+BLOCK = 2.0  # seconds at a time: more is slower, since its memory is fetched anew every time
 SLACK = 2304  # samples: two mp3 frames, by which encoders differ in counting their own delay
 HEAD = 1 << 16  # bytes: room for the header of a wav, and for the largest page of an ogg
 STREAMED = 0x7FFF0000  # bytes: sox, arecord and ffmpeg write about 2 or 4 GiB into a pipe's header

@@ -35,10 +35,10 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
 
     >>> choose("pooling", "linear", ["linear", "exp"])
     'linear'
-    >>> choose("pooling", "liner", ["linear", "exp"])
+    >>> choose("pooling", "liner", ["linear", "max"])
     Traceback (most recent call last):
         ...
-    earmark.errors.SettingError: There is no pooling 'liner'; did you mean 'linear'? Known: exp, linear.
+    earmark.errors.SettingError: There is no pooling 'liner'; did you mean 'linear'? Known: ...
     """
     names = sorted(known)
     if name in names:

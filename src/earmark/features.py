@@ -8,7 +8,7 @@ librosa. A log-mel is the natural logarithm of mel power plus an offset, float32
 
 Shapes: (samples,) -> (frames, mels) and (batch, samples) -> (batch, frames, mels).
 
-Frames are computed 128 at a time, counted from the first one, whether the waveform comes whole, in
+Frames are computed 256 at a time, counted from the first one, whether the waveform comes whole, in
 blocks or in a batch: all three give the same values bit for bit.
 """
 
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,13 +26,14 @@ from torch import Tensor
 from earmark.errors import SettingError
 from earmark.frames import SNAP, Frames
 
-CHUNK = 128  # frames at a time: their spectra stay in a core's cache, for twice the speed
+CHUNK = 256  # frames at a time: few calls, and yet their spectra stay in the cache
 BAND = 16  # mels multiplied at a time, with only the bins that they use: most of a filter is zero
 
-# Float32 rounds a spectrum to about 1e-7 of its mean, so that a mel far below it is off by more than
-# 1e-4 in its logarithm. Frames with a mel that is fainter than their mean by this factor, about one
-# in ten, are computed anew in float64; doing so with all would cost half of the speed.
-FAINT = 4e4
+# A float32 spectrum is off by about 1e-7 of its own mean, which the logarithm of a far fainter mel
+# shows. Where a mel's power is below the frame's mean by this factor, its log would be off by about
+# 1.5e-5, at worst 1e-4: such frames, one in twenty, are computed anew in float64. In float64 all
+# frames would take twice the time.
+FAINT = 5e3
 
 
 @dataclass(frozen=True)
@@ -183,20 +185,20 @@ def log_mel_blocks(
     """Turn the blocks of one waveform, of any sizes, into pieces of its log-mel.
 
     The pieces (frames, mels) put together are `log_mel` of the whole waveform, bit for bit. No more
-    than a block and 128 frames are held at a time.
+    than a block and 256 frames are held at a time.
 
-    >>> blocks = [np.zeros(n, np.float32) for n in (100000, 1, 0, 60000)]
+    >>> blocks = [np.zeros(n, np.float32) for n in (100000, 1, 0, 80000)]
     >>> [len(piece) for piece in log_mel_blocks(blocks, FeatureConfig())]
-    [128, 123]
+    [256, 26]
     """
     for samples in _cut(blocks, config):
         frames = samples.unfold(0, config.window_samples, config.hop_samples)
-        mel, power = _mel(frames, config, torch.float32)
-        floor = mel.amin(dim=1) + config.log_offset
-        faint = power * config.window > FAINT * floor  # a filter's weights add up to the window
-        if samples.device.type != "mps" and faint.any():  # which has no float64
-            mel[faint], _ = _mel(frames[faint], config, torch.float64)
-        yield normalise((mel + config.log_offset).log(), config)
+        tables = _tables(config, samples.device)
+        mel, power = _mel(frames * tables.window, tables)
+        faint = power > (mel * tables.limits).amin(dim=1)
+        if tables.window64 is not None and faint.any():
+            mel[faint], _ = _mel(frames[faint] * tables.window64, tables)
+        yield normalise(mel.log_(), config)
 
 
 def normalise(log_mel: Tensor, config: FeatureConfig) -> Tensor:
@@ -241,38 +243,49 @@ def _mel_to_hz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(mel < knee, mel * _HZ_A_MEL, 1000 * np.exp(_LOG_STEP * (mel - knee)))
 
 
-def _mel(frames: Tensor, config: FeatureConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the mel power (frames, mels) and the mean power (frames,) of frames (frames, samples).
+class _Tables(NamedTuple):
+    """What is computed once for a config and a device."""
 
-    The spectra are computed in `dtype`, the rest in float32.
-    """
-    spectra = torch.fft.rfft(frames * _window(config.window_samples, frames.device, dtype))
-    # Re and im stay side by side, (frames, 2 * bins): the filters add their squares up.
-    squares = torch.view_as_real(spectra).flatten(1).to(torch.float32).square()
-    bands = _bands(config, frames.device)
-    mel = torch.cat([squares[:, low:high] @ weights for low, high, weights in bands], dim=1)
-    return mel, 2 * squares.mean(dim=1)
+    window: Tensor  # (samples,)
+    window64: Tensor | None  # the same in float64, if the device has it
+    bands: list[tuple[int, int, Tensor]]  # of squares, from and to; their weights (squares, mels)
+    limits: Tensor  # (mels,): of the frame's mean power, in units of the mel, where float32 ends
+    log_offset: float
 
 
 @lru_cache(maxsize=16)
-def _window(n_samples: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    with torch.inference_mode(False):  # kept for later calls, which may want a gradient
-        return torch.hann_window(n_samples, dtype=torch.float64).to(dtype).to(device)
-
-
-@lru_cache(maxsize=16)
-def _bands(config: FeatureConfig, device: torch.device) -> list[tuple[int, int, Tensor]]:
-    """Return, for every `BAND` mels, from where to where they use the squares, and the weights."""
+def _tables(config: FeatureConfig, device: torch.device) -> _Tables:
     filters = mel_filters(config)
-    bands = []
-    with torch.inference_mode(False):
+    with torch.inference_mode(False):  # kept for later calls, also outside of it
+        window = torch.hann_window(config.window_samples, dtype=torch.float64)
+        bands = []
         for first in range(0, config.n_mels, BAND):
             band = filters[first : first + BAND]
             used = np.flatnonzero(band.any(axis=0))
             low, high = int(used[0]), int(used[-1]) + 1
-            weights = np.repeat(band[:, low:high].T, 2, axis=0)  # for re and im, (2 * bins, mels)
+            weights = np.repeat(band[:, low:high].T, 2, axis=0)  # for re and im
             bands.append((2 * low, 2 * high, torch.from_numpy(weights).to(device)))
-    return bands
+        # An error spread evenly over the bins is seen less in a mel that has many of them.
+        limits = FAINT * filters.sum(axis=1) / (filters**2).sum(axis=1)
+        return _Tables(
+            window=window.to(torch.float32).to(device),
+            window64=None if device.type == "mps" else window.to(device),
+            bands=bands,
+            limits=torch.from_numpy(limits).to(device),
+            log_offset=config.log_offset,
+        )
+
+
+def _mel(windowed: Tensor, tables: _Tables) -> tuple[Tensor, Tensor]:
+    """Return mel power plus offset (frames, mels), and mean power (frames,), of windowed frames.
+
+    The spectra have the precision of the frames; the rest is float32.
+    """
+    spectra = torch.view_as_real(torch.fft.rfft(windowed))  # (frames, bins, re and im)
+    # Re and im stay side by side, (frames, 2 * bins): the weights add their squares up.
+    squares = spectra.flatten(1).to(torch.float32).square_()
+    mel = torch.cat([squares[:, low:high] @ weights for low, high, weights in tables.bands], dim=1)
+    return mel.add_(tables.log_offset), squares.sum(dim=1) / spectra.shape[1]
 
 
 def _cut(

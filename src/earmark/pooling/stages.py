@@ -168,8 +168,10 @@ def _checked(frame_probs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _split(values: Tensor, length: int) -> Tensor:
     """(batch, instances, k) -> (batch, segments, length, k), the last segment filled with zeros."""
-    filled = F.pad(values, (0, 0, 0, -values.shape[1] % length))
-    return filled.reshape(values.shape[0], -1, length, values.shape[2])
+    batch, n, k = values.shape
+    n_segments = (n + length - 1) // length  # no modulo: it defeats torch's reasoning about sizes
+    filled = F.pad(values, (0, 0, 0, n_segments * length - n))
+    return filled.reshape(batch, n_segments, length, k)
 
 
 STAGE_WEIGHTS: dict[str, Callable[[Stage, Tensor, Tensor | None], Tensor]] = {

@@ -1,0 +1,60 @@
+"""The loss: what is padded or unknown takes no part in it."""
+
+import math
+
+import pytest
+import torch
+
+from earmark.errors import SettingError
+from earmark.loss import clip_loss, frame_loss
+
+
+def test_it_is_the_cross_entropy_of_the_appendix():
+    y, t = torch.tensor([[0.9, 0.2]]), torch.tensor([[1.0, 0.0]])
+    want = (-math.log(0.9) - math.log(0.8)) / 2
+    assert clip_loss(y, t).item() == pytest.approx(want)
+
+
+def test_clips_without_a_real_frame_take_no_part():
+    y, t = torch.tensor([[0.9], [0.1]]), torch.ones(2, 1)
+    mask = torch.tensor([[True, True], [False, False]])
+    assert clip_loss(y, t, mask) == clip_loss(y[:1], t[:1])
+
+
+def test_padding_takes_no_part():
+    y = torch.tensor([[[0.9], [0.3], [float("nan")]]], requires_grad=True)
+    t = torch.ones(1, 3, 1)
+    loss = frame_loss(y, t, torch.tensor([[True, True, False]]))
+    assert loss.item() == frame_loss(y[:, :2], t[:, :2]).item()
+    loss.backward()
+    assert y.grad[0, 2] == 0
+
+
+def test_unknown_targets_take_no_part():
+    y, t = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, float("nan")]])
+    assert clip_loss(y, t) == clip_loss(y[:, :1], t[:, :1])
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_certainty_that_is_wrong_costs_much_but_not_everything(value):
+    y = torch.tensor([[value]], requires_grad=True)
+    loss = clip_loss(y, torch.tensor([[1 - value]]))
+    loss.backward()
+    assert loss.item() == 100
+    assert y.grad.isfinite().all()
+
+
+def test_nothing_known_is_no_loss():
+    assert clip_loss(torch.tensor([[0.5]]), torch.tensor([[float("nan")]])) == 0
+
+
+def test_it_works_under_autocast_in_single_precision():
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = clip_loss(torch.tensor([[1e-6]], dtype=torch.bfloat16), torch.ones(1, 1))
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(-math.log(1e-6), rel=1e-2)
+
+
+def test_shapes_must_agree():
+    with pytest.raises(SettingError, match=r"Got \(1, 2\) and \(1, 3\)"):
+        clip_loss(torch.rand(1, 2), torch.rand(1, 3))

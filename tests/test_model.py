@@ -1,0 +1,243 @@
+"""The network: its shapes and counts, and that padding reaches nothing."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from earmark.errors import SettingError
+from earmark.frames import Frames
+from earmark.loss import clip_loss
+from earmark.model import PRESETS, MaskedBatchNorm, Model, ModelConfig, average_input, max_maps
+from earmark.pooling import POOLINGS
+
+
+def make(preset="fast", **changes):
+    torch.manual_seed(0)
+    return Model(ModelConfig.preset(preset, n_classes=5, **changes)).eval()
+
+
+def shake(model):
+    """Give batch norms statistics of their own, so that zeroed padding is told from a mean."""
+    generator = torch.Generator().manual_seed(1)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.5, generator=generator)
+            module.running_var.uniform_(0.5, 2, generator=generator)
+            module.bias.data.normal_(0, 0.5, generator=generator)
+    return model
+
+
+def log_mels(n_frames, batch=1, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, n_frames, 80, generator=generator)
+
+
+def pad(clips, n_frames, junk):
+    batch = torch.full((len(clips), n_frames, 80), junk)
+    mask = torch.zeros(len(clips), n_frames, dtype=torch.bool)
+    for i, clip in enumerate(clips):
+        batch[i, : clip.shape[1]] = clip[0]
+        mask[i, : clip.shape[1]] = True
+    return batch, mask
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_ten_seconds_give_125_frames_at_12_and_a_half_hz(preset):
+    model = make(preset)
+    prediction = model(log_mels(500))
+    assert prediction.frame_probs.shape == (1, 125, 5)
+    assert prediction.clip_probs.shape == (1, 5)
+    assert prediction.hidden.shape == (1, 125, 2 * model.config.n_recurrent)
+    assert model.config.frames(Frames(50)) == Frames(12.5)
+    assert model.config.n_frames(500) == 125
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("n_frames", [200, 201, 202, 203, 1, 3])
+def test_a_clip_scores_the_same_alone_and_padded_in_a_batch(preset, n_frames):
+    model = shake(make(preset))
+    short, full = log_mels(n_frames), log_mels(500, seed=1)
+    with torch.no_grad():
+        alone = model(short)
+        together = model(*pad([short, full], 500, junk=float("nan")))
+        whole = model(full)
+    n = alone.frame_probs.shape[1]
+    assert together.mask.sum(1).tolist() == [n, 125]
+    torch.testing.assert_close(together.frame_probs[:1, :n], alone.frame_probs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(together.clip_probs[:1], alone.clip_probs, atol=1e-5, rtol=0)
+    torch.testing.assert_close(together.clip_probs[1:], whole.clip_probs, atol=1e-5, rtol=0)
+    assert together.frame_probs[0, n:].eq(0).all()
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_every_pooling_keeps_padding_out_of_the_network(name):
+    model = shake(make(pooling=name))
+    short = log_mels(203)
+    with torch.no_grad():
+        padded = model(*pad([short], 500, junk=7.0))
+        torch.testing.assert_close(padded.clip_probs, model(short).clip_probs, atol=1e-5, rtol=0)
+
+
+def test_padding_reaches_no_statistic_and_no_gradient_in_training():
+    def step(n_frames):
+        model = make(dropout=0.0).train()
+        prediction = model(*pad([log_mels(203), log_mels(120, seed=1)], n_frames, junk=9.0))
+        clip_loss(prediction.clip_probs, torch.eye(5)[:2]).backward()
+        return model
+
+    for (name, a), (_, b) in zip(
+        step(203).state_dict().items(), step(400).state_dict().items(), strict=True
+    ):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5, msg=name)
+    pairs = zip(step(203).named_parameters(), step(400).parameters(), strict=True)
+    for (name, a), b in pairs:
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-3, msg=name)
+
+
+def test_an_empty_clip_scores_zero_and_disturbs_nobody():
+    model = shake(make())
+    full = log_mels(500)
+    batch, mask = pad([full, log_mels(0)], 500, junk=3.0)
+    with torch.no_grad():
+        prediction = model(batch, mask)
+        want = model(full).clip_probs
+    assert prediction.clip_probs[1].eq(0).all()
+    torch.testing.assert_close(prediction.clip_probs[:1], want, atol=1e-5, rtol=0)
+
+
+def test_masked_batch_norm_without_padding_is_torchs_own():
+    ours, theirs = MaskedBatchNorm(3).double(), torch.nn.BatchNorm2d(3).double()
+    maps = torch.randn(4, 3, 10, 8, dtype=torch.float64)
+    for _ in range(3):
+        got, want = ours(maps, torch.ones(4, 10, dtype=torch.bool)), theirs(maps)
+        torch.testing.assert_close(got, want)
+    for (name, a), b in zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+def test_masked_batch_norm_is_torchs_own_on_the_real_frames_alone():
+    ours, theirs = MaskedBatchNorm(3).double(), torch.nn.BatchNorm2d(3).double()
+    maps = torch.randn(2, 3, 10, 8, dtype=torch.float64)
+    mask = torch.arange(10) < torch.tensor([[10], [4]])
+    real = torch.cat([maps[0], maps[1, :, :4]], dim=1).unsqueeze(0)
+    got, want = ours(maps, mask), theirs(real)
+    torch.testing.assert_close(got[1, :, :4], want[0, :, 10:])
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+
+
+def test_a_half_filled_window_is_averaged_and_maximised_over_what_is_real():
+    clip = torch.tensor([[[-3.0], [-1.0], [-2.0], [50.0]]])
+    mask = torch.tensor([[True, True, True, False]])
+    averaged, short = average_input(clip, mask, (2, 1))
+    assert averaged.flatten().tolist() == [-2, -2]
+    assert short.tolist() == [[True, True]]
+    pooled, _ = max_maps(clip.unsqueeze(1), mask, (2, 1))
+    assert pooled.flatten().tolist() == [-1, -2]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_table_of_shapes_tells_the_truth(preset):
+    model = make(preset)
+    shapes, hooks = [], []
+    for module in model.modules():
+        if type(module).__name__ in ("GatedConvolution", "LastConvolution", "GRU"):
+            hooks.append(
+                module.register_forward_hook(
+                    lambda _, __, out: shapes.append(
+                        tuple((out[0] if isinstance(out, tuple) else out).shape[1:])
+                    )
+                )
+            )
+    with torch.no_grad():
+        model(log_mels(500))
+    layers = list(model.config.layers(500))
+    told = [layer.shape for layer in layers if "convolution" in layer.name or "GRU" in layer.name]
+    assert shapes == told
+    network = [p for name, p in model.named_parameters() if not name.startswith("pooling")]
+    assert sum(layer.n_parameters for layer in layers) == sum(p.numel() for p in network)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_operation_count_is_that_of_torchs_own_counter(preset):
+    model = make(preset)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model(log_mels(500))
+    counted = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
+    convolutions = counted["aten.convolution"] // 2
+    layers = list(model.config.layers(500))
+    assert sum(layer.operations for layer in layers if "convolution" in layer.name) == convolutions
+    assert model.config.operations(500) > convolutions
+
+
+def test_paper_costs_as_much_as_we_say_and_fast_far_less():
+    paper, fast = (ModelConfig.preset(name, n_classes=17).operations(500) for name in PRESETS)
+    assert paper == pytest.approx(5.1e9, rel=0.02)
+    assert fast < paper / 15
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_receptive_field_is_where_the_gradient_is(preset):
+    """Of the convolutions alone: the GRU is made to look at nothing but its own frame."""
+    model = make(preset)
+    for name, parameter in model.recurrent.named_parameters():
+        if "weight_hh" in name or "bias" in name:
+            parameter.data.zero_()
+    # With no recurrent weights the update gate still carries state over: close it for good.
+    n = model.config.n_recurrent
+    for suffix in ("", "_reverse"):
+        getattr(model.recurrent, f"bias_ih_l0{suffix}").data[n : 2 * n] = -1e9
+    x = log_mels(500).requires_grad_()
+    prediction = model(x)
+    middle = 62
+    prediction.frame_probs[0, middle].sum().backward()
+    touched = x.grad[0].abs().sum(1).nonzero().flatten()
+    span = (touched[-1] - touched[0] + 1).item()
+    # Maxima pass the gradient to one of their frames, so the outermost may go without.
+    assert model.config.receptive_field - model.config.time_pool <= span
+    assert span <= model.config.receptive_field
+
+
+def test_one_step_of_training_lowers_the_loss():
+    model = make(dropout=0.0).train()
+    x, targets = log_mels(500, batch=4), torch.eye(5)[:4]
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+    losses = []
+    for _ in range(4):
+        loss = clip_loss(model(x).clip_probs, targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_it_runs_under_autocast_and_gives_single_precision_probabilities():
+    model = make()
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        got = model(log_mels(500))
+    with torch.no_grad():
+        want = model(log_mels(500))
+    assert got.frame_probs.dtype == torch.float32
+    torch.testing.assert_close(got.frame_probs, want.frame_probs, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: ModelConfig.preset("papper", 3), "did you mean 'paper'"),
+        (lambda: ModelConfig.preset("paper", 3, chanels=(1,)), "did you mean 'channels'"),
+        (lambda: ModelConfig(n_classes=0), "1 or more"),
+        (lambda: ModelConfig(n_classes=3, kernel=4), "kernel must be odd"),
+        (lambda: ModelConfig(n_classes=3, channels=(8, 8)), "one entry for each block"),
+        (lambda: ModelConfig(n_classes=3, dropout=1.0), "dropout"),
+        (lambda: ModelConfig(n_classes=3, pooling="soft"), "no pooling 'soft'"),
+        (lambda: make()(torch.zeros(1, 500, 64)), r"\(batch, frames, 80\)"),
+        (lambda: make()(torch.zeros(1, 0, 80)), "at least one frame"),
+        (lambda: make()(log_mels(9), torch.ones(1, 8).bool()), r"of shape \(1, 9\)"),
+        (lambda: make()(log_mels(2), torch.tensor([[False, True]])), "first frames"),
+    ],
+)
+def test_wrong_use_gets_one_clear_sentence(call, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        call()
