@@ -48,10 +48,10 @@ def run(esc50: Path) -> str:
         )
     text = (
         f"{len(clips)} clips of {SECONDS} s, {kind}, with the default settings; the median CPU time"
-        f" of a clip over {REPEATS} rounds. In a round each tool does all clips in a row, as in use."
-        " Where the tools change after every clip, each finds the caches and the memory as the"
-        " other left them, which costs the faster one more. The largest difference of the two"
-        f" log-mels is {difference:.1e} in units of the natural logarithm."
+        f" of a clip over {REPEATS} rounds. In a round each tool does all clips in a row; where the"
+        " tools change after every clip, each finds the caches as the other left them, which costs"
+        " the faster one more. The largest difference of the two log-mels is"
+        f" {difference:.1e} in units of the natural logarithm."
     )
     return text + "\n\n" + "\n".join(table)
 

@@ -339,6 +339,13 @@ def test_every_stage_is_returned_on_request(name, rule):
         torch.testing.assert_close((last.weights * last.probs).sum(1) / last.weights.sum(1), y)
 
 
+def test_125_frames_are_pooled_in_three_stages():
+    _, levels = make("linear")(*bags(125), return_stages=True)
+    assert [level.probs.shape[1] for level in levels] == [125, 25, 5, 1]
+    _, levels = make("linear", (5, 5))(*bags(125), return_stages=True)
+    assert [level.probs.shape[1] for level in levels] == [125, 25, 5, 1]
+
+
 def test_segments_without_the_maximum_take_no_part():
     x = torch.tensor([[[0.1], [0.2], [0.9], [0.3]]])
     _, (_, segments, clip) = Pooling("max", stages=(2,))(x, return_stages=True)

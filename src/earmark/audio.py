@@ -18,6 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from threading import get_ident
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -128,8 +129,10 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) ->
         raise SettingError(f"A waveform to write is (samples,). Got the shape {samples.shape}.")
     _check_rate(rate)
     _check_finite(samples, 0, rate, f"The waveform for {path}")
+    if form == "OGG" and rate > 200_000:  # where the encoder would take the whole process with it
+        raise AudioError(f"{path} cannot be written at {rate} Hz: Vorbis ends at 200000; use .wav.")
     samples = np.clip(samples, -1.0, 1.0)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.part")
     try:
         with (
             beside.open("wb") as file,
@@ -144,7 +147,8 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) ->
     except OSError as error:
         raise AudioError(f"{path} cannot be written: {error.strerror or error}.") from error
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{path} cannot be written at {rate} Hz: {error.error_string}") from error
+        reason = error.error_string.strip().removeprefix("Error : ").rstrip(".")
+        raise AudioError(f"{path} cannot be written at {rate} Hz: {reason}; use .wav.") from error
     finally:
         beside.unlink(missing_ok=True)
 
@@ -284,7 +288,8 @@ def _opened(source: Source) -> Iterator[_Recording]:
 def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
     """Return the decoder of a stream and the number of samples that its header tells, if any."""
     try:
-        size = stream.seek(0, os.SEEK_END)
+        stream.seek(0, os.SEEK_END)
+        size = stream.tell()
         stream.seek(0)
         head = stream.read(HEAD)
     except (OSError, ValueError) as error:
@@ -295,7 +300,7 @@ def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
         raise AudioError(f"{name} is empty (0 bytes); leave it out, or fetch it again.")
     if head.startswith(b"OggS") and not _ends_as_ogg(stream, size):
         raise _truncated(name, "its last page is missing")
-    xing = _read_xing(stream, head)
+    xing = _read_xing(stream, head, size)
     if xing and xing[0] < 0.99 * xing[1]:  # encoders differ by a frame in what they count
         raise _truncated(name, f"it has {xing[0]} bytes of {xing[1]}")
     sound = _decoder(stream, name)
@@ -304,7 +309,7 @@ def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
             raise _truncated(name, f"it has {found} bytes of {claimed}")
     if sound.format == "MP3" and not xing:
         # libsndfile guesses the length from the first frame's bit rate and stops there, though
-        # later frames may be ten times as short in bytes: told of a longer file, it reads them all.
+        # later frames may have a tenth of its bytes: told of a longer file, it reads them all.
         return _decoder(_Retold(stream, length=64 * size), name), None
     if not sound.frames and (whole := _with_wav_size(head)):
         return _decoder(_Retold(stream, head=whole), name), None
@@ -363,7 +368,7 @@ def _ends_as_ogg(stream: BinaryIO, size: int) -> bool:
     return complete and len(segments) == n_segments and bool(tail[page + 5] & 4)
 
 
-def _read_xing(stream: BinaryIO, head: bytes) -> tuple[int, int] | None:
+def _read_xing(stream: BinaryIO, head: bytes, size: int) -> tuple[int, int] | None:
     """Return how many bytes an mp3 has, and how many the Xing header in its first frame promises.
 
     None if no such header counts the frames; a promise of 0 if it does not count the bytes.
@@ -371,13 +376,12 @@ def _read_xing(stream: BinaryIO, head: bytes) -> tuple[int, int] | None:
     tag = 0
     if head.startswith(b"ID3") and len(head) >= 10:  # comes first; its size has 7 bits a byte
         tag = 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
-    size = stream.seek(0, os.SEEK_END) - tag
     stream.seek(tag)
     frame = stream.read(1500)  # the longest frame has 1441 bytes
     at = max(frame.find(b"Xing"), frame.find(b"Info"))
     if at < 0 or frame[0] != 0xFF or len(frame) < at + 16 or not frame[at + 7] & 1:
         return None
-    return size, int.from_bytes(frame[at + 12 : at + 16], "big") if frame[at + 7] & 2 else 0
+    return size - tag, int.from_bytes(frame[at + 12 : at + 16], "big") if frame[at + 7] & 2 else 0
 
 
 def _with_wav_size(head: bytes) -> bytes | None:

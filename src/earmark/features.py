@@ -4,7 +4,8 @@ Conventions: frame `i` stands for [i * hop, (i + 1) * hop) and its window is cen
 interval: (window - hop) / 2 zeros go in front of the waveform, and zeros behind it until the last
 begun frame is full, so that 10 s at a hop of 20 ms are exactly 500 frames. The spectrum is that of
 a periodic Hann window, squared; the mel scale and the area of its filters are Slaney's, as in
-librosa. A log-mel is the natural logarithm of mel power plus an offset, float32.
+librosa. A log-mel is the natural logarithm of mel power plus an offset, float32; it is data, and no
+gradient flows back through it.
 
 Shapes: (samples,) -> (frames, mels) and (batch, samples) -> (batch, frames, mels).
 
@@ -255,6 +256,9 @@ class _Tables(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _tables(config: FeatureConfig, device: torch.device) -> _Tables:
+    # Asked for and given back untouched: the C library then keeps memory of this size for the next
+    # chunk, where it would else return it to the system and fetch it anew, at twice the time.
+    torch.empty(24 << 20, dtype=torch.uint8)
     filters = mel_filters(config)
     with torch.inference_mode(False):  # kept for later calls, also outside of it
         window = torch.hann_window(config.window_samples, dtype=torch.float64)
@@ -324,7 +328,7 @@ def _cut(
 
 def _as_samples(waveform: Tensor | NDArray[np.floating]) -> Tensor:
     """Return a waveform as a float32 tensor, on the device where it is."""
-    samples = torch.as_tensor(waveform)
+    samples = torch.as_tensor(waveform).detach()
     if not samples.is_floating_point():
         raise SettingError(
             "A waveform holds floating-point numbers between -1 and 1; divide whole numbers by"

@@ -121,6 +121,8 @@ def pool(
         level = Stage(pooled, passed_on, segments.mask.any(-2))
         levels.append(level)
     clip_probs, clip_weights = reduction(*level)
+    if stages and level.probs.shape[1] == 1:
+        levels.pop()  # the last stage has left one segment, which is the clip
     levels.append(
         Stage(clip_probs.unsqueeze(1), clip_weights.unsqueeze(1), level.mask.any(1, keepdim=True))
     )

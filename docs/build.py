@@ -1,0 +1,93 @@
+"""Code -> the tables and figures of docs/: `make docs`.
+
+A part of a page stands between two marks and is made anew; a test holds the page to it.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from earmark.demo import run_demo
+from earmark.features import FeatureConfig
+from earmark.model import PRESETS, ModelConfig
+from earmark.plots import plot_gradients, save
+
+REPO = Path(__file__).parent.parent
+BEGIN, END = "<!-- made by `make docs` -->", "<!-- end -->"
+N_CLASSES, N_FRAMES = 17, 500  # DCASE 2017 Task 4, 10 s at 50 Hz
+
+
+def shape_tables() -> str:
+    """Return a table of shapes, parameters and operations for each preset."""
+    features, lines = FeatureConfig(), []
+    for name in PRESETS:
+        config = ModelConfig.preset(name, n_classes=N_CLASSES)
+        layers = list(config.layers(N_FRAMES))
+        rate = float(config.frames(features.frames).rate)
+        seen = config.receptive_field
+        lines += [
+            f"### `{name}`",
+            "",
+            f"{rate:g} frames a second; one frame sees {seen} input frames "
+            f"({seen * features.hop + features.window - features.hop:.2f} s) through the "
+            "convolutions, and the whole clip through the GRU; "
+            f"{config.operations(N_FRAMES) / 1e9:.3f} G multiply-adds and "
+            f"{sum(layer.n_parameters for layer in layers):,} parameters.",
+            "",
+            "| layer | output | parameters | multiply-adds, M |",
+            "|---|---|---:|---:|",
+        ]
+        for layer in layers:
+            if layer.stride == (1, 1) and not layer.operations:
+                continue  # a pooling by 1 x 1 does nothing
+            shape = " x ".join(map(str, layer.shape))
+            lines.append(
+                f"| {layer.name} | {shape} | {layer.n_parameters:,} | {layer.operations / 1e6:.1f} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def gradient_figure(path: Path) -> None:
+    """Draw the gradient page's figure: a clip whose event lasts from frame 45 to 70."""
+    frames = torch.arange(125, dtype=torch.float64)
+    rng = torch.Generator().manual_seed(0)
+    event = torch.sigmoid((frames - 45) / 2) * torch.sigmoid((70 - frames) / 2)
+    noise = torch.rand(125, generator=rng, dtype=torch.float64)
+    x = (0.05 + 0.8 * event + 0.15 * (noise - 0.3)).clamp(0.01, 0.99)
+    weights = (3 * x + torch.randn(125, generator=rng, dtype=torch.float64) * 0.3).softmax(0)
+    save(plot_gradients(x, weights), path)
+
+
+def demo_figure(path: Path) -> None:
+    """Keep the picture that `make demo` draws."""
+    with tempfile.TemporaryDirectory() as folder:
+        path.write_bytes(run_demo(Path(folder)).read_bytes())
+
+
+PARTS: dict[str, Callable[[], str]] = {"docs/model.md": shape_tables}
+FIGURES: dict[str, Callable[[Path], None]] = {
+    "docs/images/gradients.png": gradient_figure,
+    "docs/images/demo.png": demo_figure,
+}
+
+
+def main() -> None:
+    """Make every part and figure anew."""
+    for page, make_part in PARTS.items():
+        path = REPO / page
+        before, rest = path.read_text().split(BEGIN)
+        after = rest.split(END)[1]
+        path.write_text(f"{before}{BEGIN}\n\n{make_part()}\n{END}{after}")
+        print(page)
+    for image, draw in FIGURES.items():
+        (REPO / image).parent.mkdir(exist_ok=True)
+        draw(REPO / image)
+        print(image)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""Predictions -> pictures, by matplotlib (the extra `plot`).
+
+Conventions: every function returns a matplotlib Figure and shows nothing; `save` writes it beside
+and moves it into place. The horizontal axis is seconds unless a title says otherwise.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from earmark.errors import SettingError
+from earmark.events import Event
+from earmark.frames import Frames
+from earmark.pooling import Stage
+from earmark.pooling.gradients import closed_form
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, BLUE, RED, SAND = "#222222", "#1f5fa8", "#c2402f", "#d9c9a8"
+
+
+def _figure(**settings: Any) -> "Figure":
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SettingError(
+            "Pictures need matplotlib; install it with: pip install 'earmark[plot]'"
+        ) from None
+    return Figure(layout="constrained", **settings)
+
+
+def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
+    """Write the picture in the format of its suffix; return its path."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.stem}.partial{target.suffix}")
+    figure.savefig(beside, dpi=110)
+    beside.replace(target)
+    return target
+
+
+def plot_hierarchy(
+    log_mel: torch.Tensor,
+    ruler: Frames,
+    stages: Sequence[Stage],
+    stage_ruler: Frames,
+    label: str,
+    class_index: int,
+    events: Sequence[Event] = (),
+) -> "Figure":
+    """Draw one clip: its log-mel with the true events, and one class at every level of pooling.
+
+    Shape: `log_mel` (frames, mels) on `ruler`; `stages` of a batch of one, frames on `stage_ruler`.
+    """
+    figure = _figure(figsize=(9, 6))
+    top, bottom = figure.subplots(2, 1, sharex=True)
+    duration = ruler.onset(log_mel.shape[0])
+    top.imshow(
+        log_mel.T.numpy(),
+        origin="lower",
+        aspect="auto",
+        extent=(0, duration, 0, log_mel.shape[1]),
+        cmap="magma",
+    )
+    top.set_ylabel("mel")
+    top.set_title("log-mel, with the true events")
+    for event in events:
+        own = event.label == label
+        top.axvspan(event.onset, event.offset, fill=False, ec="white", lw=2 if own else 1)
+        top.text(event.onset + 0.05, log_mel.shape[1] * 0.9, event.label, color="white")
+        if own:
+            bottom.axvspan(event.onset, event.offset, color=SAND, label="truth")
+    _draw_levels(bottom, stages, stage_ruler, class_index, duration)
+    bottom.set(xlabel="seconds", ylabel=f"probability of {label}", ylim=(0, 1), xlim=(0, duration))
+    handles, names = bottom.get_legend_handles_labels()
+    unique = dict(zip(names, handles, strict=True))
+    bottom.legend(unique.values(), unique.keys(), ncols=len(unique), loc="upper center")
+    return figure
+
+
+def _draw_levels(
+    axes: "Axes", stages: Sequence[Stage], ruler: Frames, class_index: int, duration: float
+) -> None:
+    n_frames = stages[0].probs.shape[1]
+    for depth, stage in enumerate(stages):
+        probs = stage.probs[0, :, class_index].detach().float().numpy()
+        length = 1 if depth == 0 else round(n_frames / len(probs))
+        edges = [min(ruler.onset(i * length), duration) for i in range(len(probs) + 1)]
+        edges[-1] = duration
+        name = "frames" if depth == 0 else f"{len(probs)} segments"
+        if len(probs) == 1:
+            name = f"clip {probs[0]:.2f}"
+        shade = depth / max(1, len(stages) - 1)
+        colour = tuple(
+            np.array([0.12, 0.37, 0.66]) * (1 - shade) + np.array([0.76, 0.25, 0.18]) * shade
+        )
+        axes.stairs(probs, edges, color=colour, lw=1 + 1.2 * shade, label=name)
+
+
+def plot_gradients(
+    x: torch.Tensor, weights: torch.Tensor, stages: Sequence[int] = (5, 5, 5)
+) -> "Figure":
+    """Draw how training pushes each frame of a positive and of a negative clip, by pooling.
+
+    Shape: `x` (frames,) probabilities, `weights` (frames,) attention weights.
+    """
+    names = ("max", "average", "linear", "exp", "attention")
+    figure = _figure(figsize=(11, 11))
+    grid = figure.subplots(len(names), 2, sharex=True)
+    index = np.arange(len(x))
+    for row, name in zip(grid, names, strict=True):
+        w = weights if name == "attention" else None
+        single, hierarchical = (closed_form(name, x, w, s).dx for s in ((), stages))
+        for axes, positive in zip(row, (True, False), strict=True):
+            # -dL/dx = t (1/y) dy/dx - (1 - t) / (1 - y) dy/dx; its sign is the push, its size is
+            # shown relative to the largest, since the factor is the same for all frames of a clip.
+            sign = 1.0 if positive else -1.0
+            scale = max(single.abs().max().item(), hierarchical.abs().max().item())
+            axes.fill_between(index, x, step="mid", color=SAND, label="frame probability x")
+            for gradient, colour, label in (
+                (single, BLUE, "single"),
+                (hierarchical, RED, "hierarchical"),
+            ):
+                axes.step(index, sign * gradient / scale, where="mid", color=colour, label=label)
+            axes.axhline(0, color=INK, lw=0.6)
+            axes.set_ylim(-1.1, 1.1)
+            axes.set_title(f"{name}, {'positive' if positive else 'negative'} clip", fontsize=10)
+        row[0].set_ylabel("push on x")
+    for axes in grid[-1]:
+        axes.set_xlabel("frame")
+    grid[0][0].legend(loc="lower right", fontsize=8)
+    return figure

@@ -1,0 +1,352 @@
+"""A file becomes the waveform that it holds, whole or in blocks, or one clear sentence."""
+
+import io
+import struct
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from earmark.audio import WRITERS, audio_duration, find_audio, read_audio, read_blocks, write_audio
+from earmark.errors import AudioError, SettingError
+
+FORMATS = {
+    "wav": ("WAV", "PCM_16"),
+    "flac": ("FLAC", "PCM_16"),
+    "ogg": ("OGG", "VORBIS"),
+    "opus": ("OGG", "OPUS"),
+    "mp3": ("MP3", "MPEG_LAYER_III"),
+    "aiff": ("AIFF", "PCM_16"),
+}
+
+
+def noise(seconds: float, rate: int = 48000, channels: int = 1) -> np.ndarray:
+    shape = (round(seconds * rate), channels)
+    samples = 0.1 * np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    samples[: len(samples) // 2] *= 0.01  # quiet, then loud: a variable bit rate varies
+    return samples[:, 0] if channels == 1 else samples
+
+
+def encode(samples: np.ndarray, rate: int = 48000, kind: str = "wav") -> bytes:
+    form, subtype = FORMATS[kind]
+    channels = 1 if samples.ndim == 1 else samples.shape[1]
+    file = io.BytesIO()
+    with soundfile.SoundFile(file, "w", rate, channels, subtype, format=form) as sound:
+        for first in range(0, len(samples), rate):
+            sound.write(samples[first : first + rate])
+    return file.getvalue()
+
+
+def save(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def without_xing(mp3: bytes) -> bytes:
+    """An mp3 as a stream has it: the frame with the header of the whole is left out."""
+    return mp3[mp3.index(mp3[:2], 4) :]
+
+
+def assert_one_clear_sentence(error: pytest.ExceptionInfo, *words: str) -> None:
+    text = str(error.value)
+    assert text.endswith(".")
+    assert "\n" not in text
+    assert "Libsndfile" not in text
+    for word in words:
+        assert word in text
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("channels", [1, 2])
+def test_every_format_gives_the_mean_of_its_channels_as_float32(tmp_path, kind, channels):
+    path = save(
+        tmp_path / f"RECORDING.{kind.upper()}", encode(noise(1.0, channels=channels), kind=kind)
+    )
+    waveform, rate = read_audio(path)
+    decoded, _ = soundfile.read(path, always_2d=True)
+    assert rate == 48000
+    assert waveform.dtype == np.float32
+    assert waveform.shape == (48000,)
+    np.testing.assert_allclose(waveform, decoded.mean(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 96000])
+def test_a_tone_keeps_its_pitch_and_length_when_resampled(tmp_path, rate):
+    tone = np.sin(2 * np.pi * 1000 * np.arange(rate) / rate)
+    waveform, _ = read_audio(save(tmp_path / "tone.wav", encode(tone, rate)), rate=32000)
+    assert waveform.shape == (32000,)
+    assert np.argmax(np.abs(np.fft.rfft(waveform))) == 1000
+
+
+def test_a_path_a_string_and_a_file_object_are_the_same_to_it(tmp_path):
+    content = encode(noise(0.5), kind="ogg")
+    path = save(tmp_path / "a.ogg", content)
+    expected, _ = read_audio(path, 32000)
+    file = io.BytesIO(content)
+    with tempfile.SpooledTemporaryFile() as spooled:
+        spooled.write(content)
+        for source in (str(path), file, file, spooled):
+            np.testing.assert_array_equal(read_audio(source, 32000)[0], expected)
+    assert not file.closed
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(max_examples=15, deadline=None)
+@given(block=st.floats(0.01, 4.0), rate=st.sampled_from([None, 32000, 44100, 48000]))
+def test_blocks_put_together_are_the_whole_bit_for_bit(kind, block, rate):
+    content = ENCODED[kind]
+    whole, _ = read_audio(io.BytesIO(content), rate)
+    blocks = list(read_blocks(io.BytesIO(content), rate, block=block))
+    np.testing.assert_array_equal(np.concatenate(blocks), whole)
+    assert all(len(samples) for samples in blocks)
+
+
+ENCODED = {kind: encode(noise(3.0, channels=2), kind=kind) for kind in FORMATS}
+
+
+def test_the_stream_of_soxr_gives_what_soxr_gives_at_once():
+    samples = noise(3.0, 44100)
+    content = io.BytesIO()
+    soundfile.write(content, samples, 44100, format="WAV", subtype="FLOAT")
+    resampled, _ = read_audio(content, 32000)
+    np.testing.assert_array_equal(resampled, soxr.resample(samples, 44100, 32000))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_part_is_that_part_of_the_whole(kind):
+    content = io.BytesIO(ENCODED[kind])
+    whole, _ = read_audio(content)
+    part, _ = read_audio(content, start=1.25, duration=0.5)
+    np.testing.assert_array_equal(part, whole[60000:84000])
+    rest, _ = read_audio(content, start=2.9, duration=100.0)
+    np.testing.assert_array_equal(rest, whole[139200:])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_duration_is_what_can_be_read(kind):
+    content = io.BytesIO(ENCODED[kind])
+    assert audio_duration(content) == len(read_audio(content)[0]) / 48000 == 3.0
+
+
+def test_an_mp3_without_a_word_on_its_length_is_read_to_its_end():
+    mp3 = ENCODED["mp3"]
+    whole, _ = read_audio(io.BytesIO(mp3))
+    streamed, _ = read_audio(io.BytesIO(without_xing(mp3)))
+    # The decoder's delay of 1105 samples stays, since nothing tells of it.
+    np.testing.assert_array_equal(streamed[1105:][: len(whole) - 1152], whole[:-1152])
+    assert audio_duration(io.BytesIO(without_xing(mp3))) == len(streamed) / 48000
+
+
+def test_a_flac_without_a_word_on_its_length_is_read_to_its_end():
+    flac = bytearray(ENCODED["flac"])
+    flac[21] &= 0xF0
+    flac[22:26] = bytes(4)
+    expected, _ = read_audio(io.BytesIO(ENCODED["flac"]))
+    np.testing.assert_array_equal(read_audio(io.BytesIO(flac))[0], expected)
+    np.testing.assert_array_equal(read_audio(io.BytesIO(flac), start=2.0)[0], expected[96000:])
+
+
+@pytest.mark.parametrize("size", [0, 0x7FFFF000, 0xFFFFFFFF])
+@pytest.mark.parametrize("begin", [0.0, 0.5])
+def test_a_wav_that_was_streamed_into_a_pipe_is_read_to_its_end(size, begin):
+    samples = noise(1.0)
+    samples[0] = begin
+    wav = bytearray(encode(samples))
+    expected, _ = read_audio(io.BytesIO(wav))
+    data = wav.index(b"data")
+    wav[4:8] = wav[data + 4 : data + 8] = struct.pack("<I", size)
+    np.testing.assert_array_equal(read_audio(io.BytesIO(wav))[0], expected)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("part", [0.02, 0.3, 0.9, 0.97])
+def test_a_truncated_file_is_noticed(tmp_path, kind, part):
+    content = ENCODED[kind]
+    path = save(tmp_path / f"cut.{kind}", content[: round(part * len(content))])
+    for read in (read_audio, audio_duration, lambda source: list(read_blocks(source, 32000))):
+        if kind == "flac" and read is audio_duration:
+            continue  # a header is believed until the decoder meets the end
+        with pytest.raises(AudioError) as error:
+            read(path)
+        assert_one_clear_sentence(error, str(path), "cut short")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(AudioError, match="does not exist") as error:
+        read_audio(tmp_path / "none.wav")
+    assert_one_clear_sentence(error, "none.wav")
+
+
+def test_a_folder_is_not_a_recording(tmp_path):
+    with pytest.raises(AudioError, match="is a folder"):
+        read_audio(tmp_path)
+
+
+def test_a_name_that_no_system_takes_is_one_sentence():
+    with pytest.raises(AudioError, match="cannot be opened"):
+        read_audio("a\0b.wav")
+
+
+def test_an_empty_file_is_named(tmp_path):
+    with pytest.raises(AudioError, match="0 bytes") as error:
+        read_audio(save(tmp_path / "empty.wav", b""))
+    assert_one_clear_sentence(error, "empty.wav")
+
+
+@pytest.mark.parametrize("kind", ["wav", "ogg", "aiff"])
+def test_a_header_without_samples_is_named(tmp_path, kind):
+    with pytest.raises(AudioError, match="holds no samples"):
+        read_audio(save(tmp_path / f"silent.{kind}", encode(noise(0.0), kind=kind)))
+
+
+def test_an_empty_wav_with_notes_behind_it_stays_empty():
+    wav = encode(noise(0.0)) + b"LIST" + struct.pack("<I", 4) + b"INFO"
+    with pytest.raises(AudioError, match="The file object holds no samples"):
+        read_audio(io.BytesIO(wav))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("notes.wav", b"onset\toffset\tlabel\n" * 50),
+        ("picture.WAV", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8),
+        ("film.m4a", b"\0\0\0\x20ftypM4A \0\0\0\0" + bytes(2000)),
+        ("bare.raw", bytes(range(256)) * 8),
+        ("voice.vox", b"not a voice"),
+        ("tag.mp3", b"ID3"),
+    ],
+)
+def test_what_is_no_audio_is_told_with_the_formats_that_are(tmp_path, name, content):
+    with pytest.raises(AudioError, match="can be read") as error:
+        read_audio(save(tmp_path / name, content))
+    assert_one_clear_sentence(error, name, "flac", "mp3", "ffmpeg")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_value_that_is_no_number_is_told_with_its_time(tmp_path, value):
+    samples = np.zeros((5 * 8000, 2), np.float32)
+    samples[26000, 1] = value
+    path = tmp_path / "broken.wav"
+    soundfile.write(path, samples, 8000, subtype="FLOAT")
+    with pytest.raises(AudioError, match=r"at 3\.250 s") as error:
+        read_audio(path, 32000)
+    assert_one_clear_sentence(error, "broken.wav", "NaN or infinity")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_start_beyond_the_end_is_told_with_the_end(kind):
+    with pytest.raises(AudioError, match=r"lasts 3\.00 s and cannot be read from 3\.00 s on"):
+        read_audio(io.BytesIO(ENCODED[kind]), start=3.0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"start": -1.0}, {"start": np.nan}, {"duration": 0.0}, {"rate": 0}, {"rate": 44.1}]
+)
+def test_a_setting_that_cannot_work_is_told(wrong):
+    with pytest.raises(SettingError, match="Got"):
+        read_audio(io.BytesIO(ENCODED["wav"]), **wrong)
+
+
+def test_a_file_object_of_text_or_closed_is_told(tmp_path):
+    with pytest.raises(SettingError, match="'rb'"):
+        read_audio(io.StringIO("text"))
+    file = io.BytesIO(ENCODED["wav"])
+    file.close()
+    with pytest.raises(AudioError, match="closed file"):
+        read_audio(file)
+
+
+def test_three_samples_are_too_short_to_be_resampled_far_down():
+    with pytest.raises(AudioError, match="too short"):
+        read_audio(io.BytesIO(encode(noise(3 / 192000, 192000), 192000)), 8000)
+
+
+def test_reading_in_blocks_takes_the_same_memory_however_long(tmp_path):
+    peaks = []
+    for seconds in (10, 60):
+        path = tmp_path / f"{seconds}.flac"
+        write_audio(path, noise(seconds, 16000), 16000)
+        tracemalloc.start()
+        for _ in read_blocks(path, 32000, block=1.0):
+            pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0] < 3e6
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_what_is_written_is_read_again_and_always_the_same_bytes(tmp_path, suffix):
+    samples = noise(2.0, 32000)
+    path = tmp_path / f"A{suffix.upper()}"
+    write_audio(path, samples, 32000)
+    waveform, rate = read_audio(path)
+    assert rate == 32000
+    assert waveform.shape == samples.shape
+    loss = np.abs(waveform - samples).max()
+    assert loss < (0.2 if suffix == ".ogg" else 1e-4)
+    first = path.read_bytes()
+    write_audio(path, samples, 32000)
+    assert path.read_bytes() == first
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_beyond_full_scale_is_clipped_and_does_not_wrap(tmp_path, suffix):
+    ramp = np.linspace(-2, 2, 32000)
+    write_audio(tmp_path / f"a{suffix}", ramp, 32000)
+    waveform, _ = read_audio(tmp_path / f"a{suffix}")
+    np.testing.assert_allclose(waveform, np.clip(ramp, -1, 1), atol=0.1)
+
+
+def test_five_minutes_of_vorbis_are_written(tmp_path):
+    write_audio(tmp_path / "long.ogg", noise(300, 8000), 8000)
+    assert audio_duration(tmp_path / "long.ogg") == 300.0
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.wav"
+    write_audio(path, noise(0.1), 48000)
+    before = path.read_bytes()
+    with pytest.raises(AudioError, match=r"at 0\.500 s"):
+        write_audio(path, [0.0, np.nan], 2)
+    with pytest.raises(SettingError, match=r"\(samples,\)"):
+        write_audio(path, np.zeros((2, 100)), 48000)
+    with pytest.raises(SettingError, match="whole number of Hz"):
+        write_audio(path, [0.0], 44.1)
+    with pytest.raises(SettingError, match=r"no audio format to write '\.wave'; did you mean"):
+        write_audio(tmp_path / "a.wave", [0.0], 48000)
+    with pytest.raises(AudioError, match="cannot be written"):
+        write_audio(tmp_path / "none" / "a.wav", [0.0], 48000)
+    with pytest.raises(AudioError, match="cannot be written at 900000 Hz"):
+        write_audio(tmp_path / "a.ogg", [0.0], 900000)
+    with pytest.raises(AudioError, match="cannot be written at 900000 Hz: flac does not"):
+        write_audio(tmp_path / "a.flac", [0.0], 900000)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_audio_is_found_in_every_folder_whatever_the_case_of_its_name(tmp_path):
+    for name in ("b/x.WAV", "a/c/y.Mp3", "z.opus", "a/.hidden.wav", "notes.txt", "take.aif"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / "folder.wav").mkdir()
+    names = [str(path.relative_to(tmp_path)) for path in find_audio(tmp_path)]
+    assert names == ["a/c/y.Mp3", "b/x.WAV", "take.aif", "z.opus"]
+    with pytest.raises(AudioError, match="is not a folder"):
+        find_audio(tmp_path / "none")
+
+
+def test_real_recordings_raise_no_false_alarm(esc50):
+    files = find_audio(esc50)
+    assert len(files) == 1399
+    for path in files[::20]:
+        waveform, rate = read_audio(path)
+        assert rate == 32000
+        assert 0 < len(waveform) <= 5 * rate

@@ -1,0 +1,47 @@
+"""README and docs: every Python block runs, prints what it says, and every table is up to date."""
+
+import doctest
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parent.parent
+PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```(python|text)\n(.*?)```", re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_prints_the_text_block_after_it(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    blocks = BLOCK.findall(page.read_text())
+    checker = doctest.OutputChecker()
+    for number, (kind, text) in enumerate(blocks):
+        if kind != "python":
+            continue
+        exec(compile(text, f"{page.name}, block {number + 1}", "exec"), namespace)
+        printed = capsys.readouterr().out
+        follows = blocks[number + 1] if number + 1 < len(blocks) else ("", "")
+        if follows[0] == "text" or printed:
+            assert checker.check_output(
+                follows[1], printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            ), f"{page.name}, block {number + 1} printed:\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_made_parts_are_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPO))
+    monkeypatch.delitem(sys.modules, "docs", raising=False)
+    from docs import build
+
+    for page, make_part in build.PARTS.items():
+        assert make_part() in (REPO / page).read_text(), f"{page}: run make docs"
+    for image in build.FIGURES:
+        assert (REPO / image).exists(), f"{image}: run make docs"

@@ -1,0 +1,131 @@
+"""The house itself: rooms in the order of the data flow, a light front, no drawers."""
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import earmark
+
+SRC = Path(earmark.__file__).parent
+REPO = Path(__file__).parent.parent
+
+# A room imports only from rooms above it.
+ROOMS = """
+errors frames tables events tags audio sounds soundbank synth features
+pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
+model loss plots demo cli __main__
+""".split()
+
+
+def room_of(path: Path) -> str:
+    parts = list(path.relative_to(SRC).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts)
+
+
+FILES = {room_of(path): path for path in sorted(SRC.rglob("*.py")) if room_of(path)}
+
+
+def imports_of(room: str) -> set[str]:
+    """The rooms that `room` imports, anywhere in its file."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[room].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "earmark"}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{room} imports relatively; write the room's name"
+            if node.module.split(".")[0] == "earmark":
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+                inner = {name for name in names if name.removeprefix("earmark.") in FILES}
+                found |= inner or {node.module}
+    return {name.removeprefix("earmark.") for name in found}
+
+
+def test_every_file_is_a_room_of_the_plan():
+    assert sorted(FILES) == sorted(ROOMS)
+
+
+@pytest.mark.parametrize("room", FILES)
+def test_a_room_imports_only_from_rooms_above_it(room):
+    for other in imports_of(room):
+        assert other != "earmark", f"{room} imports the package's front; name the room instead"
+        assert other in ROOMS, f"{room} imports {other}, which is no room"
+        assert ROOMS.index(other) < ROOMS.index(room), f"{room} imports {other} from below"
+
+
+@pytest.mark.parametrize("room", FILES)
+def test_a_room_says_what_it_turns_into_what(room):
+    docstring = ast.get_docstring(ast.parse(FILES[room].read_text()))
+    assert docstring, f"{room} has no docstring"
+    assert "->" in docstring.split("\n\n")[0] or room == "errors", docstring.split("\n")[0]
+
+
+@pytest.mark.parametrize("room", FILES)
+def test_a_room_has_at_most_400_lines_and_is_no_drawer(room):
+    assert len(FILES[room].read_text().splitlines()) <= 400
+    assert not {"utils", "util", "helpers", "common", "base", "core", "misc"} & set(room.split("."))
+
+
+def test_the_front_names_everything_it_gives():
+    assert set(earmark.__all__) == {*earmark._ROOM_OF, "__version__"}
+    assert set(dir(earmark)) == set(earmark.__all__)
+    for name, room in earmark._ROOM_OF.items():
+        assert getattr(earmark, name) is getattr(import_module(f"earmark.{room}"), name)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = earmark.nonsense
+
+
+def run(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_importing_earmark_is_light():
+    heavy = "torch numpy soundfile soxr typer matplotlib".split()
+    assert run(f"import sys, earmark; print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+def test_the_command_line_starts_without_torch():
+    code = "import sys, earmark.cli; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    assert run(code) == "False False"
+
+
+def test_pooling_needs_nothing_but_torch():
+    heavy = "soundfile soxr typer matplotlib".split()
+    code = f"import sys, earmark.pooling; print([m for m in {heavy} if m in sys.modules])"
+    assert run(code) == "[]"
+
+
+def test_the_version_is_told_once():
+    assert run("from importlib.metadata import version; print(version('earmark'))") == (
+        earmark.__version__
+    )
+    assert f"## {earmark.__version__}" in (REPO / "CHANGELOG.md").read_text()
+    assert f"version: {earmark.__version__}" in (REPO / "CITATION.cff").read_text()
+
+
+def test_the_map_of_files_in_the_readme_is_true():
+    readme = (REPO / "README.md").read_text()
+    map_ = readme.split("## The map")[1].split("```")[1]
+    named = {line.split()[0] for line in map_.splitlines() if line.startswith("  ")}
+    there = {
+        f"{room}.py" for room in FILES if "." not in room and FILES[room].name != "__init__.py"
+    }
+    there |= {f"{path.parent.name}/" for path in SRC.glob("*/__init__.py")}
+    assert named == there - {"__main__.py"}
+
+
+def test_make_help_names_every_target():
+    makefile = (REPO / "Makefile").read_text()
+    for target in ("demo", "test", "check", "bench", "help", "docs", "setup"):
+        assert f"\n{target}:" in makefile
+        assert (
+            f"make {target}"
+            in (REPO / "README.md").read_text() + (REPO / "CONTRIBUTING.md").read_text()
+        )
