@@ -43,10 +43,8 @@ def shape_tables() -> str:
         for layer in layers:
             if layer.stride == (1, 1) and not layer.operations:
                 continue  # a pooling by 1 x 1 does nothing
-            shape = " x ".join(map(str, layer.shape))
-            lines.append(
-                f"| {layer.name} | {shape} | {layer.n_parameters:,} | {layer.operations / 1e6:.1f} |"
-            )
+            shape, operations = " x ".join(map(str, layer.shape)), f"{layer.operations / 1e6:.1f}"
+            lines.append(f"| {layer.name} | {shape} | {layer.n_parameters:,} | {operations} |")
         lines.append("")
     return "\n".join(lines)
 

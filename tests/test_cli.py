@@ -7,9 +7,8 @@ import earmark
 
 
 def run(*words, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "earmark", *words], capture_output=True, text=True, cwd=cwd
-    )
+    command = [sys.executable, "-m", "earmark", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
 def test_version_and_help():

@@ -64,5 +64,5 @@ def test_a_rate_that_is_none_is_refused(rate):
 
 
 def test_pooling_by_nothing_is_refused():
-    with pytest.raises(SettingError, match="1 or more. Got 0"):
+    with pytest.raises(SettingError, match=r"1 or more\. Got 0"):
         Frames(50).pooled(0)

@@ -31,7 +31,7 @@ def mask(x):
 def autograd(name, x, w, stages):
     """dy/dx with weights following x, and dy/dw with weights free."""
     free = weights_of(name, x, w)
-    if name in ("exp",):
+    if name == "exp":
         free = x.exp()  # Table 1 to the letter, without the scale that our rule takes out
     if name == "average":
         free = torch.full_like(x, 1 / len(x))
@@ -78,6 +78,20 @@ def test_equation_6_equals_autograd():
     y = linear_pool(x[None, :, None]).squeeze()
     (dx,) = torch.autograd.grad(y, x)
     assert (gradients.linear_single_dx(x.detach()) - dx).abs().max() < TOLERANCE
+
+
+def test_the_hierarchy_of_linear_softmax_is_linear_softmax_again_and_again():
+    x, _ = clip()
+    level, product = x.detach(), torch.ones(125, dtype=torch.float64)
+    for _ in range(3):
+        parts = level.reshape(-1, 5)
+        pooled = parts.square().sum(1) / parts.sum(1)
+        factor = (2 * parts - pooled[:, None]) / parts.sum(1, keepdim=True)
+        product = product * factor.flatten().repeat_interleave(125 // len(level))
+        level = pooled
+    assert linear_pool(x[None, :, None], stages=(5, 5, 5)).item() == pytest.approx(level.item())
+    dx, _ = autograd("linear", x, None, (5, 5, 5))
+    assert (dx - product).abs().max() < TOLERANCE
 
 
 def test_single_pooling_is_the_special_case_the_appendix_says_it_is():

@@ -12,7 +12,6 @@ read to its end and cannot be told from a truncated one.
 
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import soundfile
 import soxr
 from numpy.typing import ArrayLike, NDArray
 
+from earmark.containers import HEAD, Retold, ends_as_ogg, read_xing, with_serial, with_wav_size
 from earmark.errors import AudioError, SettingError, choose
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -38,7 +38,6 @@ SUFFIXES = (
 
 BLOCK = 2.0  # seconds at a time: more is slower, since its memory is fetched anew every time
 SLACK = 2304  # samples: two mp3 frames, by which encoders differ in counting their own delay
-HEAD = 1 << 16  # bytes: room for the header of a wav, and for the largest page of an ogg
 STREAMED = 0x7FFF0000  # bytes: sox, arecord and ffmpeg write about 2 or 4 GiB into a pipe's header
 
 # What libsndfile noted while it parsed, such as "data : 264600 (should be 26420)".
@@ -142,7 +141,7 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) ->
             for first in range(0, len(samples), HEAD):
                 sound.write(samples[first : first + HEAD])
         if form == "OGG":
-            beside.write_bytes(_with_serial(beside.read_bytes(), serial=1))
+            beside.write_bytes(with_serial(beside.read_bytes(), serial=1))
         beside.replace(path)
     except OSError as error:
         raise AudioError(f"{path} cannot be written: {error.strerror or error}.") from error
@@ -298,9 +297,9 @@ def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
         raise SettingError(f"{name} is open as text; open it in the mode 'rb'.")
     if not size:
         raise AudioError(f"{name} is empty (0 bytes); leave it out, or fetch it again.")
-    if head.startswith(b"OggS") and not _ends_as_ogg(stream, size):
+    if head.startswith(b"OggS") and not ends_as_ogg(stream, size):
         raise _truncated(name, "its last page is missing")
-    xing = _read_xing(stream, head, size)
+    xing = read_xing(stream, head, size)
     if xing and xing[0] < 0.99 * xing[1]:  # encoders differ by a frame in what they count
         raise _truncated(name, f"it has {xing[0]} bytes of {xing[1]}")
     sound = _decoder(stream, name)
@@ -310,9 +309,9 @@ def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
     if sound.format == "MP3" and not xing:
         # libsndfile guesses the length from the first frame's bit rate and stops there, though
         # later frames may have a tenth of its bytes: told of a longer file, it reads them all.
-        return _decoder(_Retold(stream, length=64 * size), name), None
-    if not sound.frames and (whole := _with_wav_size(head)):
-        return _decoder(_Retold(stream, head=whole), name), None
+        return _decoder(Retold(stream, length=64 * size), name), None
+    if not sound.frames and (whole := with_wav_size(head)):
+        return _decoder(Retold(stream, head=whole), name), None
     return sound, sound.frames if sound.frames < np.iinfo(np.int64).max else None
 
 
@@ -353,95 +352,6 @@ def _check_finite(samples: Waveform, position: int, rate: int, name: str) -> Non
         raise AudioError(
             f"{name} holds NaN or infinity at {time:.3f} s; write it again from a sound source."
         )
-
-
-def _ends_as_ogg(stream: BinaryIO, size: int) -> bool:
-    """Return whether the last page of an ogg is there, in full, and says that it is the last."""
-    stream.seek(max(0, size - HEAD))
-    tail = stream.read(HEAD)
-    page = tail.rfind(b"OggS")
-    if page < 0 or len(tail) < page + 27:
-        return False
-    n_segments = tail[page + 26]
-    segments = tail[page + 27 : page + 27 + n_segments]
-    complete = page + 27 + n_segments + sum(segments) <= len(tail)
-    return complete and len(segments) == n_segments and bool(tail[page + 5] & 4)
-
-
-def _read_xing(stream: BinaryIO, head: bytes, size: int) -> tuple[int, int] | None:
-    """Return how many bytes an mp3 has, and how many the Xing header in its first frame promises.
-
-    None if no such header counts the frames; a promise of 0 if it does not count the bytes.
-    """
-    tag = 0
-    if head.startswith(b"ID3") and len(head) >= 10:  # comes first; its size has 7 bits a byte
-        tag = 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
-    stream.seek(tag)
-    frame = stream.read(1500)  # the longest frame has 1441 bytes
-    at = max(frame.find(b"Xing"), frame.find(b"Info"))
-    if at < 0 or frame[0] != 0xFF or len(frame) < at + 16 or not frame[at + 7] & 1:
-        return None
-    return size - tag, int.from_bytes(frame[at + 12 : at + 16], "big") if frame[at + 7] & 2 else 0
-
-
-def _with_wav_size(head: bytes) -> bytes | None:
-    """Return the head of a wav whose data was streamed with a size of 0, with a size that reads it.
-
-    None if it is no such wav: what follows an empty data chunk is nothing, or a chunk by its name.
-    """
-    data = head.find(b"data\0\0\0\0")
-    rest = head[data + 8 : data + 12]
-    if not head.startswith(b"RIFF") or data < 0 or re.fullmatch(rb"|[ -~]{4}", rest):
-        return None
-    return head[: data + 4] + b"\xff\xff\xff\xff"
-
-
-class _Retold:
-    """A stream that is told to begin or to last otherwise, for a decoder that believes its header.
-
-    It has just what soundfile asks of a file object.
-    """
-
-    def __init__(self, stream: BinaryIO, head: bytes = b"", length: int | None = None) -> None:
-        self._stream = stream
-        self._head = head
-        self._length = length
-        self._at_end = False
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        # Only the question for the length is a seek to the very end.
-        self._at_end = self._length is not None and (offset, whence) == (0, os.SEEK_END)
-        self._stream.seek(offset, whence)
-        return self.tell()
-
-    def tell(self) -> int:
-        return self._length if self._at_end and self._length else self._stream.tell()
-
-    def read(self, count: int = -1) -> bytes:
-        position = self._stream.tell()
-        data = self._stream.read(count)
-        told = self._head[position : position + len(data)]
-        return told + data[len(told) :]
-
-
-_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
-
-
-def _with_serial(ogg: bytes, serial: int) -> bytes:
-    """Return an ogg file with another serial number, which libsndfile draws at random."""
-    pages = bytearray(ogg)
-    page = 0
-    while page < len(pages):
-        n_segments = pages[page + 26]
-        end = page + 27 + n_segments + sum(pages[page + 27 : page + 27 + n_segments])
-        pages[page + 14 : page + 18] = serial.to_bytes(4, "little")
-        pages[page + 22 : page + 26] = bytes(4)
-        # Ogg's checksum (RFC 3533) is that of zip with the bits of every byte, and of the sum, in
-        # reverse, and without the two complements.
-        check = zlib.crc32(bytes(pages[page:end]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
-        pages[page + 22 : page + 26] = check.to_bytes(4, "big").translate(_REVERSED)
-        page = end
-    return bytes(pages)
 
 
 WRITERS: dict[str, tuple[str, str]] = {
