@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from earmark.errors import SettingError
 from earmark.frames import Frames
 from earmark.loss import clip_loss
-from earmark.model import PRESETS, MaskedBatchNorm, Model, ModelConfig, average_input, max_maps
+from earmark.model import PRESETS, Model, ModelConfig, average_input, max_maps
+from earmark.norm import MaskedBatchNorm
 from earmark.pooling import POOLINGS
 
 

@@ -4,6 +4,7 @@ The tree; the command line turns any of these into its sentence and exit code 2:
 
     EarmarkError
     ├── AudioError      a recording that cannot be read, or not as it should be
+    ├── BundleError     a model file is missing, damaged or of another version
     ├── DataError       a table of labels or events, or what it names, is not right
     └── SettingError    a setting, name or shape that cannot work (also a ValueError)
 
@@ -20,6 +21,10 @@ class EarmarkError(Exception):
 
 class AudioError(EarmarkError):
     """A recording is missing, empty, truncated, not audio, or holds NaN."""
+
+
+class BundleError(EarmarkError):
+    """A model file is missing, damaged, or of another version."""
 
 
 class DataError(EarmarkError):
@@ -45,4 +50,5 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
         return name
     near = get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise SettingError(f"There is no {kind} {name!r}{hint} Known: {', '.join(names)}.")
+    listed = "" if near and len(names) > 20 else f" Known: {', '.join(names)}."
+    raise SettingError(f"There is no {kind} {name!r}{hint}{listed}")

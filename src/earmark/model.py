@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from earmark.errors import SettingError, choose
 from earmark.frames import Frames, pooled_length
+from earmark.norm import MaskedBatchNorm, mask_maps
 from earmark.pooling import POOLINGS, STAGE_WEIGHTS, Pooling
 
 Size = tuple[int, int]  # (time, mels), as in every kernel of the paper's figure
@@ -181,39 +182,6 @@ class Prediction(NamedTuple):
     mask: Tensor | None
 
 
-def _mask_maps(maps: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
-    """(batch, maps, frames, mels) with `value` at padding."""
-    return maps if mask is None else maps.masked_fill(~mask[:, None, :, None], value)
-
-
-class MaskedBatchNorm(nn.BatchNorm2d):
-    """Batch norm whose statistics leave padding out; without a mask it is torch's own."""
-
-    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(batch, maps, frames, mels), mask (batch, frames) -> (batch, maps, frames, mels)."""
-        if mask is None or not self.training:
-            return super().forward(maps)
-        axes = (0, 2, 3)
-        count = (mask.sum() * maps.shape[3]).clamp(min=1)
-        mean = _mask_maps(maps, mask).sum(axes, keepdim=True) / count
-        centred = maps - mean
-        variance = _mask_maps(centred, mask).square().sum(axes, keepdim=True) / count
-        unbiased = variance * count / (count - 1).clamp(min=1)
-        self._remember(mean.detach().flatten(), unbiased.detach().flatten())
-        scale = self.weight[:, None, None] * (variance + self.eps).rsqrt()
-        return centred * scale + self.bias[:, None, None]
-
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
-        """Move the running statistics, as torch's own batch norm does."""
-        assert self.running_mean is not None  # torch allows for norms that keep no statistics
-        assert self.running_var is not None
-        assert self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), self.momentum)
-        self.num_batches_tracked.add_(1)
-
-
 class GatedConvolution(nn.Module):
     """Convolution to twice the maps, batch norm, one half times the sigmoid of the other."""
 
@@ -224,7 +192,7 @@ class GatedConvolution(nn.Module):
 
     def forward(self, maps: Tensor, mask: Tensor | None) -> Tensor:
         """(batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding."""
-        return _mask_maps(F.glu(self.norm(self.convolution(maps), mask), dim=1), mask)
+        return mask_maps(F.glu(self.norm(self.convolution(maps), mask), dim=1), mask)
 
 
 class LastConvolution(nn.Module):
@@ -237,12 +205,12 @@ class LastConvolution(nn.Module):
 
     def forward(self, maps: Tensor, mask: Tensor | None) -> Tensor:
         """(batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding."""
-        return _mask_maps(F.relu(self.norm(self.convolution(maps), mask)), mask)
+        return mask_maps(F.relu(self.norm(self.convolution(maps), mask)), mask)
 
 
 def average_input(log_mel: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Tensor | None]:
     """(batch, frames, mels) -> (batch, 1, frames, mels), averaged over real frames only."""
-    maps = _mask_maps(log_mel.unsqueeze(1), mask)
+    maps = mask_maps(log_mel.unsqueeze(1), mask)
     if size == (1, 1):
         return maps, mask
     averaged = F.avg_pool2d(maps, size, ceil_mode=True)
@@ -251,7 +219,7 @@ def average_input(log_mel: Tensor, mask: Tensor | None, size: Size) -> tuple[Ten
     share = F.avg_pool1d(mask.to(maps.dtype).unsqueeze(1), size[0], ceil_mode=True)
     mask = mask[:, :: size[0]]
     safe_share = torch.where(mask, share.squeeze(1), 1)
-    return _mask_maps(averaged / safe_share[:, None, :, None], mask), mask
+    return mask_maps(averaged / safe_share[:, None, :, None], mask), mask
 
 
 def max_maps(maps: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Tensor | None]:
@@ -260,9 +228,9 @@ def max_maps(maps: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Ten
         return maps, mask
     if mask is None or size[0] == 1:
         return F.max_pool2d(maps, size, ceil_mode=True), mask
-    pooled = F.max_pool2d(_mask_maps(maps, mask, -torch.inf), size, ceil_mode=True)
+    pooled = F.max_pool2d(mask_maps(maps, mask, -torch.inf), size, ceil_mode=True)
     mask = mask[:, :: size[0]]
-    return _mask_maps(pooled, mask), mask
+    return mask_maps(pooled, mask), mask
 
 
 class Model(nn.Module):

@@ -1,0 +1,71 @@
+"""Feature store and manifest -> the batches of an epoch, in an order that a seed decides."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from earmark.data import Manifest, pad_batch
+from earmark.features import FeatureConfig
+from earmark.settings import TrainingConfig
+from earmark.store import FeatureStore
+
+
+def read_batch(
+    store: FeatureStore, manifest: Manifest, rows: Sequence[int]
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return raw log-mels (batch, frames, mels), a mask where lengths differ, and targets."""
+    clips = [torch.tensor(store[manifest.files[row]], dtype=torch.float32) for row in rows]
+    batch, mask = pad_batch(clips)
+    return batch, None if bool(mask.all()) else mask, manifest.targets[list(rows)]
+
+
+def draw_seed(*parts: int) -> int:
+    """Mix numbers into a seed of 63 bits."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def draw_order(targets: Tensor, config: TrainingConfig, epoch: int) -> list[int]:
+    """Return the order of the clips in an epoch, each once, or balanced over the classes.
+
+    Balanced: classes take turns in a random order, and within a class its clips do; clips without
+    any tag are a class of their own. Some clips then come up several times and others not at all.
+
+    >>> targets = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
+    >>> draw_order(targets, TrainingConfig(balanced=True), epoch=0).count(9)
+    5
+    """
+    rng = np.random.default_rng(draw_seed(config.seed, epoch))
+    n_clips = len(targets)
+    if not config.balanced:
+        return [int(row) for row in rng.permutation(n_clips)]
+    untagged = (targets.sum(1, keepdim=True) == 0).to(targets.dtype)
+    columns = torch.cat([targets, untagged], 1).numpy().T > 0.5
+    members = [np.flatnonzero(column) for column in columns if column.any()]
+    queues: list[list[int]] = [[] for _ in members]
+    order: list[int] = []
+    while len(order) < n_clips:
+        for kind in rng.permutation(len(members)):
+            if not queues[kind]:
+                queues[kind] = [int(row) for row in rng.permutation(members[kind])]
+            order.append(queues[kind].pop())
+    return order[:n_clips]
+
+
+def cut(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Yield `rows` in pieces of `size`, the last one smaller."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifest) -> FeatureConfig:
+    """Return the features normalised by mean and deviation of each mel over the training clips."""
+    mean, std = store.statistics(train.files)
+    floor = 1e-3 * float(np.max(std)) or 1.0  # a mel that never changes is not blown up
+    return replace(
+        features,
+        mean=tuple(float(value) for value in mean),
+        std=tuple(max(float(value), floor) for value in std),
+    )

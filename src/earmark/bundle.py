@@ -1,0 +1,186 @@
+"""A trained network <-> one file that says everything about itself.
+
+Conventions: a safetensors file (no pickle, nothing that could run) whose metadata holds one JSON
+text: labels, features, normalisation, network, decoding, how it was tuned and trained, versions,
+licence and attribution. Checksums cover the text and the weights, so that a damaged part is refused
+and not half believed. Written beside and moved into place.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from earmark.decoding import Decoding
+from earmark.errors import BundleError, SettingError
+from earmark.features import FeatureConfig
+from earmark.model import Model, ModelConfig
+
+FORMAT = 1  # raised when an older Earmark could not read the file any more
+SUFFIX = ".earmark"
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of what decides the numbers."""
+    found = {}
+    for name in ("earmark", "torch", "numpy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """All that detecting needs, and all that is worth knowing.
+
+    Args:
+        labels: the classes, in the order of the network's outputs.
+        features: how a waveform becomes the network's input, normalisation included.
+        model: the sizes of the network.
+        weights: its parameters and statistics, by name.
+        decoding: thresholds and post-processing.
+        window: seconds that the network looks at at a time.
+        tuning: on what the decoding was tuned: "supervision" is "weak", "strong" or "none".
+        training: a summary: epochs, losses, clips, settings.
+        versions: of what made the file.
+        licence: of the weights.
+        attribution: whom the sounds it learned from are due to.
+    """
+
+    labels: tuple[str, ...]
+    features: FeatureConfig
+    model: ModelConfig
+    weights: Mapping[str, Tensor]
+    decoding: Decoding
+    window: float = 10.0
+    tuning: Mapping[str, Any] = field(default_factory=lambda: {"supervision": "none"})
+    training: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=installed_versions)
+    licence: str = ""
+    attribution: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != self.model.n_classes or self.labels != self.decoding.labels:
+            raise SettingError(
+                "labels, the network's classes and the decoding must be the same. Got "
+                f"{len(self.labels)} labels, {self.model.n_classes} classes, a decoding of "
+                f"{len(self.decoding.labels)}."
+            )
+
+    def build_model(self) -> Model:
+        """Return the network, ready to predict."""
+        model = Model(self.model)
+        model.load_state_dict(dict(self.weights))  # half precision becomes single here
+        return model.eval()
+
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the weights, as plain values."""
+        return {
+            "format": FORMAT,
+            "labels": list(self.labels),
+            "window": self.window,
+            "features": asdict(self.features),
+            "model": asdict(self.model),
+            "decoding": self.decoding.to_dict(),
+            "tuning": dict(self.tuning),
+            "training": dict(self.training),
+            "versions": dict(self.versions),
+            "licence": self.licence,
+            "attribution": list(self.attribution),
+            "n_parameters": sum(value.numel() for value in self.weights.values()),
+        }
+
+    def with_decoding(self, decoding: Decoding, tuning: Mapping[str, Any]) -> "Bundle":
+        """Return the same network, decoded otherwise."""
+        return replace(self, decoding=decoding, tuning=tuning)
+
+
+def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
+    """Write the file; return its path."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    weights = {k: v.detach().cpu().contiguous().clone() for k, v in bundle.weights.items()}
+    text = json.dumps(bundle.describe(), sort_keys=True, ensure_ascii=False)
+    about = {"earmark": text, "text_sum": _sum(text), "weights_sum": _sum_of(weights)}
+    beside = target.with_name(f".{target.name}.partial")
+    try:
+        save_file(weights, beside, about)
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError as error:
+        raise BundleError(f"Cannot write {target}: {error.strerror or error}.") from error
+    return target
+
+
+def load_bundle(path: str | os.PathLike[str]) -> Bundle:
+    """Read the file, and refuse it unless every part is as it was written."""
+    source = Path(path)
+    about, weights = _read(source)
+    if "earmark" not in about:
+        raise BundleError(f"{source} is not an Earmark model; make one with: earmark train.")
+    text = about["earmark"]
+    if _sum(text) != about.get("text_sum") or _sum_of(weights) != about.get("weights_sum"):
+        raise BundleError(f"{source} is damaged: its checksum is not right; fetch it again.")
+    values = json.loads(text)
+    if values.get("format") != FORMAT:
+        made_by = values.get("versions", {}).get("earmark", "unknown")
+        raise BundleError(
+            f"{source} has format {values.get('format')!r} (made by Earmark {made_by}), and this "
+            f"version reads format {FORMAT}; install the version that made it, or train again."
+        )
+    model = {name: _as_tuples(value) for name, value in values["model"].items()}
+    return Bundle(
+        labels=tuple(values["labels"]),
+        features=FeatureConfig(**values["features"]),
+        model=ModelConfig(**model),
+        weights=weights,
+        decoding=Decoding.from_dict(values["decoding"]),
+        window=values["window"],
+        tuning=values["tuning"],
+        training=values["training"],
+        versions=values["versions"],
+        licence=values["licence"],
+        attribution=tuple(values["attribution"]),
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    if path.is_dir():
+        raise BundleError(f"{path} is a folder; name the model file in it, such as model{SUFFIX}.")
+    if not path.exists():
+        raise BundleError(f"There is no model file {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return file.metadata() or {}, weights
+    except (SafetensorError, OSError) as error:
+        raise BundleError(f"{path} is not an Earmark model, or is damaged: {error}.") from None
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sum_of(weights: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        value = weights[name].contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,136 @@
+"""Where a training stands <-> one safetensors file, so that it can go on from there.
+
+Conventions: written beside, flushed to the disk and moved into place, so that there is always a
+whole checkpoint, the last or the one before. Nothing in it is code.
+"""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from earmark.errors import DataError, SettingError
+from earmark.model import Model
+
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One row of the history."""
+
+    epoch: int
+    learning_rate: float
+    train_loss: float
+    valid_loss: float
+    seconds: float
+
+
+@dataclass
+class State:
+    """Where a training stands: after `step` steps of `epoch`, both counted from 0."""
+
+    epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    n_clips: int = 0
+    seconds: float = 0.0
+    best_loss: float = math.inf
+    best_epoch: int = -1
+    finished: bool = False
+    history: list[Epoch] = field(default_factory=list)
+
+    def end_epoch(self, row: Epoch) -> None:
+        """Note the epoch and stand at the beginning of the next."""
+        self.history.append(row)
+        self.epoch, self.step = self.epoch + 1, 0
+        self.loss_sum, self.n_clips, self.seconds = 0.0, 0, 0.0
+
+
+def save_checkpoint(
+    out: Path,
+    model: Model,
+    optimizer: Any,
+    state: State,
+    best: dict[str, Tensor],
+    about: dict[str, str],
+) -> None:
+    """Write all that is needed to go on; `about` says what must be the same when going on."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    tensors |= {f"best.{name}": value for name, value in best.items()}
+    for index, values in optimizer.state_dict()["state"].items():
+        for name, value in values.items():
+            tensors[f"adam.{index}.{name}"] = torch.as_tensor(value)
+    path = out / CHECKPOINT
+    beside = path.with_name(f".{CHECKPOINT}.partial")
+    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    save_file(copies, beside, {**about, "state": json.dumps(asdict(state))})
+    with beside.open("rb+") as file:
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def load_checkpoint(
+    out: Path, model: Model, optimizer: Any, about: dict[str, str]
+) -> tuple[State, dict[str, Tensor]]:
+    """Put model and optimizer back where they were; return the state and the best weights."""
+    found, tensors = read_checkpoint(out)
+    for name, value in about.items():
+        if found.get(name) != value:
+            raise SettingError(
+                f"{out / CHECKPOINT} was written with another {name}; resume with what it was "
+                f"started with, or train into another folder. Got {value}, not {found.get(name)}."
+            )
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}}
+    adam: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        kind, _, rest = name.partition(".")
+        if kind == "adam":
+            index, _, key = rest.partition(".")
+            adam.setdefault(int(index), {})[key] = value
+        else:
+            parts[kind][rest] = value
+    model.load_state_dict(parts["model"])
+    full = optimizer.state_dict()
+    full["state"] = adam
+    optimizer.load_state_dict(full)
+    return parse_state(found["state"]), parts["best"]
+
+
+def parse_state(text: str) -> State:
+    """Read the state that stands in a checkpoint."""
+    values = json.loads(text)
+    values["history"] = [Epoch(**row) for row in values["history"]]
+    return State(**values)
+
+
+def read_checkpoint(out: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return what a checkpoint says about itself, and its tensors."""
+    path = out / CHECKPOINT
+    if not path.exists():
+        raise DataError(f"There is no checkpoint in {out}; train without --resume.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path} is damaged ({error}); train anew without --resume.") from None
+    return about, tensors
+
+
+def write_history(path: Path, history: Sequence[Epoch]) -> None:
+    """Write the table of epochs, beside and moved into place."""
+    names = list(Epoch.__dataclass_fields__)
+    lines = ["\t".join(names)]
+    lines += ["\t".join(f"{getattr(row, name):.6g}" for name in names) for row in history]
+    beside = path.with_name(f".{path.name}.partial")
+    beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    beside.replace(path)

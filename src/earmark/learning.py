@@ -1,0 +1,316 @@
+"""Tables of tags and a folder of recordings -> a Detector: the whole job in one call.
+
+Conventions: everything that a training leaves behind is in its folder `out`: the features, the
+checkpoint, `history.tsv` and the model file. A clip that cannot be read is set aside and told, it
+does not end the run.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from earmark.batches import cut, read_batch, with_statistics
+from earmark.bundle import SUFFIX, Bundle
+from earmark.checkpoint import CHECKPOINT, parse_state, read_checkpoint
+from earmark.data import Manifest, clip_paths
+from earmark.decoding import Decoding, Floats
+from earmark.detector import Detector
+from earmark.errors import DataError, SettingError
+from earmark.events import read_events
+from earmark.features import FeatureConfig, normalise
+from earmark.model import Model
+from earmark.settings import Settings
+from earmark.store import FeatureStore, build_store
+from earmark.tuning import Tuned, tune_decoding
+
+PathLike = str | os.PathLike[str]
+MODEL = f"model{SUFFIX}"
+VALID_SHARE = 0.15  # of the training clips, where no validation table is given
+
+# Where tuning from tags starts. Tags tell nothing of time, so these are ours: a median against
+# single frames, and hysteresis, since an event need not be loud throughout.
+START: Mapping[str, float] = {"threshold": 0.5, "low_threshold": 0.25, "median": 0.24}
+
+
+def train(
+    train: PathLike | Manifest,
+    valid: PathLike | Manifest | None = None,
+    audio: PathLike | None = None,
+    out: PathLike = "run",
+    *,
+    preset: str = "fast",
+    config: PathLike | None = None,
+    settings: Iterable[str] = (),
+    store: PathLike | None = None,
+    devices: int = 1,
+    nodes: int = 1,
+    accelerator: str = "auto",
+    resume: bool = False,
+    tensorboard: bool = False,
+    progress: bool = False,
+    licence: str = "",
+    attribution: Sequence[str] = (),
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> Detector:
+    """Train a detector from weak labels; write it into `out` and return it.
+
+    Args:
+        train: table of tags, a folder of class folders, or a `Manifest`.
+        valid: the same for validation; without it a share of the training clips is set apart.
+        audio: folder of the recordings that the tables name.
+        out: folder for all that comes of it.
+        preset: "paper" or "fast"; see `earmark.settings`.
+        config: a TOML file of settings that change the preset.
+        settings: words such as "model.pooling=attention" that change it further.
+        store: folder of the computed features; in `out` without it. Several trainings may share it.
+        devices: processes on this machine.
+        nodes: machines, each running the same command under torchrun or SLURM.
+        accelerator: "cpu", "cuda" or "auto".
+        resume: go on from the checkpoint in `out`.
+        tensorboard: write curves into `out`/tensorboard.
+        progress: show bars.
+        licence: of the weights, to be told by the model file.
+        attribution: whom the recordings are due to, likewise.
+        tell: called with a sentence about what happens, such as a clip that is set aside.
+    """
+    # Fabric is a second of import, and only training needs it.
+    from earmark.training import Job, fit
+
+    chosen = Settings.load(preset, None if config is None else Path(config), settings)
+    folder = Path(out)
+    if not resume and (folder / CHECKPOINT).exists():
+        raise SettingError(
+            f"{folder} already holds a training; go on with it (--resume), or choose another --out."
+        )
+    train_clips, valid_clips = _read_tables(train, valid, audio, chosen.training.seed, tell)
+    folder.mkdir(parents=True, exist_ok=True)
+    features = _compute(
+        Path(store) if store else folder / "features",
+        chosen.features,
+        (train_clips, valid_clips),
+        progress,
+    )
+    train_clips, valid_clips = (_readable(m, features, tell) for m in (train_clips, valid_clips))
+    chosen = replace(
+        chosen.for_classes(len(train_clips.labels)),
+        features=with_statistics(chosen.features, features, train_clips),
+    )
+    job = Job(
+        folder, features.folder, chosen, train_clips, valid_clips, resume, tensorboard, progress
+    )
+    fabric = _fabric(accelerator, devices, nodes, chosen.training.precision)
+    fabric.launch(fit, job)
+    bundle = _bundle(folder, chosen, train_clips, features, valid_clips)
+    detector = Detector(replace(bundle, licence=licence, attribution=tuple(attribution)))
+    if fabric.is_global_zero:
+        detector.save(folder / MODEL)
+    return detector
+
+
+def tune(
+    detector: Detector,
+    table: PathLike,
+    audio: PathLike,
+    *,
+    strong: bool = False,
+    start: Decoding | None = None,
+    tell: Callable[[str], object] = lambda sentence: None,
+    **choices: Any,
+) -> tuple[Detector, Tuned]:
+    """Search thresholds and post-processing on validation recordings.
+
+    Args:
+        detector: whose decoding is to be tuned.
+        table: tags, or events with onset and offset where `strong`.
+        audio: folder of the recordings.
+        strong: tune from events; the model file tells so.
+        start: where to start from; the detector's own decoding without it.
+        tell: called with a sentence about what is set aside.
+        choices: passed on to `earmark.tuning.tune_decoding`.
+    """
+    clips = Manifest.read(table, audio, detector.labels)
+    if clips.missing:
+        tell(f"{len(clips.missing)} of {len(clips.missing) + len(clips)} clips are missing.")
+    curves, durations = [], []
+    for path in clips.paths:
+        curve = detector.frame_probs(path)
+        curves.append(curve)
+        durations.append(curve.duration)
+    if not curves:
+        raise DataError(f"No recording of {table} is in {audio}.")
+    truth: dict[str, Any] = {"tags": clips.tags}
+    if strong:
+        events = read_events(table)
+        truth = {"reference": [events[file] for file in clips.files], "durations": durations}
+    tuned = tune_decoding(
+        [curve.probs for curve in curves],
+        np.stack([curve.clip_probs.max(0) for curve in curves]),
+        detector.ruler,
+        detector.labels,
+        start=start or detector.bundle.decoding,
+        **truth,
+        **choices,
+    )
+    record = tuning_record(tuned, len(curves))
+    return Detector(detector.bundle.with_decoding(tuned.decoding, record)), tuned
+
+
+def tuning_record(tuned: Tuned, n_clips: int) -> dict[str, Any]:
+    """Return what a model file says of its tuning."""
+    return {
+        "supervision": tuned.supervision,
+        "objective": tuned.objective,
+        "score": tuned.score,
+        "n_clips": n_clips,
+    }
+
+
+def load(path: PathLike, device: str = "cpu") -> Detector:
+    """Return the detector in a model file."""
+    return Detector.load(path, device)
+
+
+def _read_tables(
+    train: PathLike | Manifest,
+    valid: PathLike | Manifest | None,
+    audio: PathLike | None,
+    seed: int,
+    tell: Callable[[str], object],
+) -> tuple[Manifest, Manifest]:
+    first = train if isinstance(train, Manifest) else Manifest.read(train, audio)
+    if valid is None:
+        first, second = first.split(VALID_SHARE, seed)
+        tell(f"{len(second)} of {len(first) + len(second)} clips are set apart for validation.")
+    elif isinstance(valid, Manifest):
+        second = valid
+    else:
+        second = Manifest.read(valid, audio, first.labels)
+    if first.labels != second.labels:
+        raise DataError(
+            "Training and validation must have the same labels in the same order. Got "
+            f"{', '.join(first.labels)} and {', '.join(second.labels)}."
+        )
+    for kind, clips in (("training", first), ("validation", second)):
+        if clips.missing:
+            total = len(clips) + len(clips.missing)
+            tell(
+                f"{len(clips.missing)} of {total} {kind} clips are missing, as {clips.missing[0]}."
+            )
+        if not len(clips):
+            raise DataError(f"There are no {kind} clips; earmark doctor tells what is missing.")
+    if not first.labels:
+        raise DataError("The training table has no label at all; it needs one column of labels.")
+    return first, second
+
+
+def _compute(
+    folder: Path, config: FeatureConfig, manifests: Sequence[Manifest], progress: bool
+) -> FeatureStore:
+    paths = clip_paths(*manifests)
+    if not progress:
+        return build_store(folder, paths, config)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("features", total=len(paths))
+        return build_store(
+            folder, paths, config, progress=lambda done, total: bar.update(task, completed=done)
+        )
+
+
+def _readable(clips: Manifest, store: FeatureStore, tell: Callable[[str], object]) -> Manifest:
+    """Return the clips that could be read; tell of the others."""
+    for file in clips.files:
+        if file in store.failed:
+            tell(f"Set aside: {store.failed[file]}")
+    kept = clips.take([row for row, file in enumerate(clips.files) if file in store])
+    if not len(kept):
+        raise DataError("Not one clip could be read; earmark doctor tells why.")
+    return kept
+
+
+def _fabric(accelerator: str, devices: int, nodes: int, precision: str) -> Any:
+    from lightning_fabric import Fabric
+
+    # Under torchrun or SLURM the processes are there already; else they are started here.
+    launched = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
+    strategy = "ddp" if launched else "ddp_spawn" if devices * nodes > 1 else "auto"
+    if nodes > 1 and not launched:
+        raise SettingError(
+            f"{nodes} machines need torchrun or SLURM to start the command on each of them; "
+            "see docs/training.md."
+        )
+    return Fabric(
+        accelerator=accelerator,
+        devices=devices,
+        num_nodes=nodes,
+        strategy=strategy,
+        precision=precision,  # type: ignore[arg-type]
+    )
+
+
+class Predictions(NamedTuple):
+    """Frame probabilities of each clip, and clip probabilities (clips, classes)."""
+
+    curves: list[Floats]
+    clip_probs: Floats
+
+
+@torch.no_grad()
+def predict_clips(
+    model: Model, store: FeatureStore, clips: Manifest, features: FeatureConfig
+) -> Predictions:
+    """Return what a network says of clips whose features are computed, padding taken off."""
+    model.eval()
+    curves, clip_probs = [], []
+    for rows in cut(range(len(clips)), 32):
+        batch, mask, _ = read_batch(store, clips, rows)
+        prediction = model(normalise(batch, features), mask)
+        for i in range(len(rows)):
+            probs = prediction.frame_probs[i]
+            curves.append((probs if prediction.mask is None else probs[prediction.mask[i]]).numpy())
+        clip_probs.append(prediction.clip_probs.numpy())
+    return Predictions(curves, np.concatenate(clip_probs))
+
+
+def _bundle(
+    out: Path, settings: Settings, train: Manifest, store: FeatureStore, valid: Manifest
+) -> Bundle:
+    """Put the best weights and a decoding tuned on the validation tags into a bundle."""
+    about, tensors = read_checkpoint(out)
+    weights = {
+        name.removeprefix("best."): value
+        for name, value in tensors.items()
+        if name.startswith("best.")
+    }
+    state = parse_state(about["state"])
+    n_frames = int(np.median([len(store[file]) for file in train.files]))
+    window = settings.features.frames.onset(n_frames)
+    bundle = Bundle(
+        labels=train.labels,
+        features=settings.features,
+        model=settings.model,
+        weights=weights,
+        decoding=Decoding.uniform(train.labels, **START),
+        window=min(max(window, 1.0), 30.0),
+        training={
+            "n_train": len(train),
+            "n_valid": len(valid),
+            "n_epochs": len(state.history),
+            "best_epoch": state.best_epoch,
+            "best_valid_loss": state.best_loss,
+            "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
+        },
+    )
+    said = predict_clips(bundle.build_model(), store, valid, settings.features)
+    ruler = settings.model.frames(settings.features.frames)
+    tuned = tune_decoding(
+        said.curves, said.clip_probs, ruler, train.labels, tags=valid.tags, start=bundle.decoding
+    )
+    return bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(valid)))

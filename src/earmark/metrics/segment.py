@@ -1,0 +1,360 @@
+"""Events -> segment-based error rate and F-measure, as sed_eval 0.2.1 counts them.
+
+Conventions: a file is cut into segments of `resolution` seconds. An event makes its class active in
+every segment that it touches, from floor(onset / resolution) up to ceil(offset / resolution), in
+floating point and without snapping, as in sed_eval. A file is as long as the last offset of either
+side; that matters to true negatives, and so to `accuracy`, only. All counts are summed over files
+before anything is divided.
+
+In one segment with `n_ref` classes in the reference, `n_est` in the estimate and `tp` in both:
+substitutions min(n_ref, n_est) - tp, deletions max(0, n_ref - n_est), insertions
+max(0, n_est - n_ref). The overall error rate is their sum over the number of active classes in the
+reference. A single class has no substitutions: its misses are deletions, its false alarms
+insertions.
+
+Where something is undefined:
+
+- Without reference (of a class, or at all) recall, F-measure and every error rate are nan. Here we
+  part from sed_eval, whose error rates divide by 2e-16 and come out as 0 or 4.5e15.
+- Without estimate precision and F-measure are nan, as in sed_eval, so that the mean over classes
+  leaves out a class that was never found. `empty_as_zero` makes them 0.
+- `accuracy` takes 0 / 0 as 0, as sed_eval does.
+- The mean over classes leaves nan out.
+- An event without length inside a segment touches it, one on an edge touches nothing. What lies
+  before 0 s takes no part (sed_eval counts it from the end of the file).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.errors import DataError, SettingError
+from earmark.events import Event
+
+Ints = NDArray[np.int64]
+Scores = dict[str, dict[str, float]]
+
+_MOST_SEGMENTS = 2**40  # of a file: enough for 30,000 years in seconds, and no count overflows
+
+
+@dataclass(frozen=True)
+class SegmentScores:
+    """The scores, under sed_eval's own names.
+
+    Args:
+        overall: of all classes together (micro): `f_measure`, `error_rate` and `accuracy`, each a
+            dict, as in `scores.overall["error_rate"]["error_rate"]`.
+        class_wise: label -> the same for one class, and its `count` of active segments.
+        class_wise_average: the mean over classes (macro).
+        resolution: length of a segment in seconds.
+        n_files: files evaluated.
+        missing_files: files without any entry in the estimate, counted as without events.
+        unknown_files: files that only the estimate names, left out.
+    """
+
+    overall: Scores
+    class_wise: dict[str, Scores]
+    class_wise_average: Scores
+    resolution: float
+    n_files: int
+    missing_files: tuple[str, ...]
+    unknown_files: tuple[str, ...]
+
+    @property
+    def error_rate(self) -> float:
+        """The overall error rate, the first number of the field's tables."""
+        return self.overall["error_rate"]["error_rate"]
+
+    @property
+    def f_measure(self) -> float:
+        """The overall F-measure, the second one."""
+        return self.overall["f_measure"]["f_measure"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain dicts, lists and floats; nan stays nan.
+
+        >>> scores = segment_scores({"a.wav": [Event(0, 1, "dog")]}, {"a.wav": []})
+        >>> sorted(scores.to_dict())[:3]
+        ['class_wise', 'class_wise_average', 'missing_files']
+        """
+        files = {"missing_files": self.missing_files, "unknown_files": self.unknown_files}
+        return asdict(self) | {name: list(names) for name, names in files.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentCounts:
+    """What was counted in each file, before any division.
+
+    Shape: `tp`, `fp`, `fn` (files, classes); `substitutions`, `deletions`, `insertions` and
+    `n_segments` (files,).
+    """
+
+    files: tuple[str, ...]
+    labels: tuple[str, ...]
+    resolution: float
+    tp: Ints
+    fp: Ints
+    fn: Ints
+    substitutions: Ints
+    deletions: Ints
+    insertions: Ints
+    n_segments: Ints
+    missing_files: tuple[str, ...] = ()
+    unknown_files: tuple[str, ...] = ()
+
+    def scores(
+        self, chosen: Sequence[int] | Ints | None = None, *, empty_as_zero: bool = False
+    ) -> SegmentScores:
+        """Return the scores of all files, or of the `chosen` ones by index.
+
+        An index may come twice: that is how one draws files anew for a confidence interval.
+
+        >>> counts = count_segments({"a.wav": [Event(0, 1, "dog")], "b.wav": []}, {})
+        >>> counts.scores([0, 0]).error_rate
+        1.0
+        """
+        rows: Any = slice(None) if chosen is None else np.asarray(chosen, dtype=np.int64)
+        hits = np.stack([table[rows].sum(axis=0) for table in (self.tp, self.fp, self.fn)])
+        tp, fp, fn = map(int, hits.sum(axis=1))
+        n_segments = int(self.n_segments[rows].sum())
+        kinds = (self.substitutions, self.deletions, self.insertions)
+        class_wise = {
+            label: _class_scores(of_class, n_segments, empty_as_zero)
+            for label, of_class in zip(self.labels, hits.T.tolist(), strict=True)
+        }
+        return SegmentScores(
+            overall={
+                "f_measure": _f_measure(tp, fp, fn, empty_as_zero),
+                "error_rate": _error_rate(tp + fn, *(int(kind[rows].sum()) for kind in kinds)),
+                "accuracy": _accuracy(tp, fp, fn, n_segments * len(self.labels)),
+            },
+            class_wise=class_wise,
+            class_wise_average=_average(class_wise.values()),
+            resolution=self.resolution,
+            n_files=len(self.n_segments[rows]),
+            missing_files=self.missing_files,
+            unknown_files=self.unknown_files,
+        )
+
+
+def segment_scores(
+    reference: Mapping[str, Sequence[Event]],
+    estimate: Mapping[str, Sequence[Event]],
+    labels: Sequence[str] | None = None,
+    resolution: float = 1.0,
+    *,
+    empty_as_zero: bool = False,
+) -> SegmentScores:
+    """Return the segment-based scores of `estimate` against `reference`.
+
+    Args:
+        reference: file name -> its true events; these files are evaluated.
+        estimate: file name -> the events found.
+        labels: the classes, in the order wanted; without them, every label of either side. One
+            that only the estimate has counts as insertions.
+        resolution: length of a segment in seconds.
+        empty_as_zero: precision and F-measure of a class that was never found are 0, not nan.
+
+    >>> reference = {"a.wav": [Event(0, 2, "dog"), Event(1, 3, "cat")]}
+    >>> estimate = {"a.wav": [Event(0.5, 3, "dog")]}
+    >>> scores = segment_scores(reference, estimate)
+    >>> scores.overall["error_rate"]["error_rate"], scores.class_wise["dog"]["f_measure"]["recall"]
+    (0.5, 1.0)
+    """
+    counts = count_segments(reference, estimate, labels, resolution)
+    return counts.scores(empty_as_zero=empty_as_zero)
+
+
+def count_segments(
+    reference: Mapping[str, Sequence[Event]],
+    estimate: Mapping[str, Sequence[Event]],
+    labels: Sequence[str] | None = None,
+    resolution: float = 1.0,
+) -> SegmentCounts:
+    """Count the segments of each file; the arguments are those of `segment_scores`.
+
+    Time and memory grow with the number of events, not with that of segments: files and classes
+    are laid end to end on one line, which is cut wherever an event begins or ends.
+
+    >>> counts = count_segments({"a.wav": [Event(0, 2, "dog")]}, {"a.wav": [Event(1, 3, "dog")]})
+    >>> counts.tp.tolist(), counts.fp.tolist(), counts.fn.tolist()
+    ([[1]], [[1]], [[1]])
+    """
+    if not (math.isfinite(resolution) and resolution > 0):
+        raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
+    evaluated = {name: estimate.get(name, ()) for name in reference}
+    names = _labels_of(reference, evaluated, labels)
+    files = {name: index for index, name in enumerate(reference)}
+    classes = {label: index for index, label in enumerate(names)}
+    # (events, 4): file, class, first segment, the one after the last
+    found = [_find_spans(side, files, classes, resolution) for side in (reference, evaluated)]
+    spans = np.concatenate(found)
+    in_reference = np.repeat([True, False], [len(side) for side in found])
+    n_segments = np.zeros(len(files), np.int64)
+    np.maximum.at(n_segments, spans[:, 0], spans[:, 3])
+    before = np.cumsum(n_segments) - n_segments
+    stride = int(n_segments.sum()) + 1  # one spare, lest a class touch the next
+
+    offsets = spans[:, 1] * stride + before[spans[:, 0]]
+    sides = np.stack([in_reference, ~in_reference], axis=1)
+    begin, length, level = _cut(spans[:, 2] + offsets, spans[:, 3] + offsets, sides)
+    active = level > 0  # (pieces, 2): overlapping events of one class count once
+    some = active.any(axis=1)
+    begin, length, (ref, est) = begin[some], length[some], active[some].T
+    of_class, time = np.divmod(begin, stride)
+    of_file = np.searchsorted(before, time, side="right") - 1
+    tp, fp, fn = (np.zeros((len(files), len(names)), np.int64) for _ in range(3))
+    for table, kind in ((tp, ref & est), (fp, est & ~ref), (fn, ref & ~est)):
+        np.add.at(table, (of_file[kind], of_class[kind]), length[kind])
+
+    time, length, level = _cut(time, time + length, np.stack([ref, est, ref & est], axis=1))
+    of_file = np.searchsorted(before, time, side="right") - 1
+    n_ref, n_est, n_both = level.T  # active classes in each piece
+
+    def summed(n_errors: Ints) -> Ints:
+        per_file = np.zeros(len(files), np.int64)
+        np.add.at(per_file, of_file, n_errors * length)
+        return per_file
+
+    return SegmentCounts(
+        files=tuple(files),
+        labels=names,
+        resolution=float(resolution),
+        tp=tp,
+        fp=fp,
+        fn=fn,
+        substitutions=summed(np.minimum(n_ref, n_est) - n_both),
+        deletions=summed(np.maximum(0, n_ref - n_est)),
+        insertions=summed(np.maximum(0, n_est - n_ref)),
+        n_segments=n_segments,
+        missing_files=tuple(name for name in reference if name not in estimate),
+        unknown_files=tuple(name for name in estimate if name not in reference),
+    )
+
+
+def touched_segments(
+    onsets: NDArray[np.float64], offsets: NDArray[np.float64], resolution: float
+) -> tuple[Ints, Ints]:
+    """Return the first segment that each event touches and the one after its last.
+
+    >>> touched_segments(np.array([0.5, 2.0]), np.array([2.0, 2.1]), 1.0)
+    (array([0, 2]), array([2, 3]))
+    """
+    with np.errstate(over="ignore"):  # told below, as what it is
+        first, stop = np.floor(onsets / resolution), np.ceil(offsets / resolution)
+    if len(stop) and stop.max() > _MOST_SEGMENTS:
+        raise SettingError(
+            f"An event that ends at {offsets.max():g} s has too many segments of {resolution:g} s. "
+            "Give a coarser resolution, or check the times: they are seconds."
+        )
+    first = np.maximum(first, 0)
+    return first.astype(np.int64), np.maximum(stop, first).astype(np.int64)
+
+
+def _labels_of(
+    reference: Mapping[str, Sequence[Event]],
+    estimate: Mapping[str, Sequence[Event]],
+    labels: Sequence[str] | None,
+) -> tuple[str, ...]:
+    used = {
+        side: {e.label for events in by_file.values() for e in events}
+        for side, by_file in (("reference", reference), ("estimate", estimate))
+    }
+    if labels is None:
+        return tuple(sorted(used["reference"] | used["estimate"]))
+    if len(set(labels)) < len(labels):
+        raise SettingError(f"labels must name each class once. Got {list(labels)}.")
+    for side, found in used.items():
+        unknown = sorted(found - set(labels))
+        if unknown:
+            raise DataError(
+                f"The {side} has events of {unknown[0]!r}, which is not among the labels "
+                f"{', '.join(labels)}. Add it to them, or leave its events out."
+            )
+    return tuple(labels)
+
+
+def _find_spans(
+    by_file: Mapping[str, Sequence[Event]],
+    files: Mapping[str, int],
+    classes: Mapping[str, int],
+    resolution: float,
+) -> Ints:
+    rows = [
+        (files[name], classes[event.label], event.onset, event.offset)
+        for name, events in by_file.items()
+        for event in events
+    ]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    first, stop = touched_segments(table[:, 2], table[:, 3], resolution)
+    return np.column_stack([table[:, :2].astype(np.int64), first, stop])
+
+
+def _cut(starts: Ints, stops: Ints, weights: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+    """Cut the line at every start and stop.
+
+    Returns:
+        Where each piece begins, its length, and the sums (pieces, kinds) of `weights`
+        (intervals, kinds) over the intervals that cover it.
+    """
+    places, place = np.unique(np.concatenate([starts, stops]), return_inverse=True)
+    change = np.zeros((len(places), weights.shape[1]), np.int64)
+    signed = weights.astype(np.int64)
+    np.add.at(change, place, np.concatenate([signed, -signed]))
+    return places[:-1], np.diff(places), np.cumsum(change, axis=0)[:-1]
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def _f_measure(tp: int, fp: int, fn: int, empty_as_zero: bool) -> dict[str, float]:
+    precision = 0.0 if empty_as_zero and tp + fp == 0 else _ratio(tp, tp + fp)
+    recall = _ratio(tp, tp + fn)
+    both = precision + recall
+    f_measure = 0.0 if both == 0 else 2 * precision * recall / both
+    return {"f_measure": f_measure, "precision": precision, "recall": recall}
+
+
+def _error_rate(n_ref: int, *errors: int) -> dict[str, float]:
+    """Return the rates of substitutions (if there are three), deletions and insertions."""
+    names = ("substitution_rate", "deletion_rate", "insertion_rate")[-len(errors) :]
+    rates = {name: _ratio(n_errors, n_ref) for name, n_errors in zip(names, errors, strict=True)}
+    return {"error_rate": sum(rates.values()), **rates}
+
+
+def _accuracy(tp: int, fp: int, fn: int, n_all: int) -> dict[str, float]:
+    tn = n_all - tp - fp - fn
+    sensitivity = tp / (tp + fn) if tp + fn else 0.0
+    specificity = tn / (tn + fp) if tn + fp else 0.0
+    return {
+        "accuracy": (tp + tn) / n_all if n_all else 0.0,
+        "balanced_accuracy": (sensitivity + specificity) / 2,
+        "sensitivity": sensitivity,
+        "specificity": specificity,
+    }
+
+
+def _class_scores(counts: Sequence[int], n_segments: int, empty_as_zero: bool) -> Scores:
+    tp, fp, fn = counts
+    return {
+        "f_measure": _f_measure(tp, fp, fn, empty_as_zero),
+        "error_rate": _error_rate(tp + fn, fn, fp),
+        "accuracy": _accuracy(tp, fp, fn, n_segments),
+        "count": {"Nref": float(tp + fn), "Nsys": float(tp + fp)},
+    }
+
+
+def _average(class_wise: Iterable[Scores]) -> Scores:
+    rows = list(class_wise) or [_class_scores((0, 0, 0), 0, False)]
+    average: Scores = {}
+    for group in ("f_measure", "error_rate", "accuracy"):
+        average[group] = {}
+        for name in rows[0][group]:
+            known = [row[group][name] for row in rows if not math.isnan(row[group][name])]
+            average[group][name] = math.fsum(known) / len(known) if known else math.nan
+    return average

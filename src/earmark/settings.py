@@ -1,0 +1,191 @@
+"""A preset, a file and words on the command line -> every setting of a training, strictly.
+
+Conventions: a setting is named by section and field, `model.pooling`; later sources win (preset,
+then TOML file, then words). An unknown name is an error that suggests the nearest known one, and so
+is a value of the wrong type: nothing is guessed and nothing is dropped.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from earmark.augment import AugmentConfig
+from earmark.errors import SettingError, choose
+from earmark.features import FeatureConfig
+from earmark.model import PRESETS as MODELS
+from earmark.model import ModelConfig
+
+SCHEDULES = ("constant", "cosine", "plateau")
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a network is trained; the defaults are the paper's.
+
+    Args:
+        batch_size: clips in a step, over all processes together.
+        learning_rate: of Adam.
+        max_epochs: passes over the training clips at most.
+        patience: epochs without a better validation loss after which training stops.
+        seed: of weights, order, dropout and augmentation.
+        balanced: draw classes alike instead of clips alike.
+        schedule: learning rate "constant", "cosine" (falls to 1 % at max_epochs) or "plateau" (is
+            halved after every `plateau` epochs without a better validation loss).
+        plateau: epochs, for that.
+        warmup: epochs over which the learning rate rises to its value.
+        gradient_clip: largest norm of the gradient; 0 is none.
+        weight_decay: decoupled, as in AdamW; 0 is plain Adam.
+        precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
+        threads: of each process; 0 shares the cores among the processes.
+        checkpoint_seconds: a checkpoint is written after every epoch, and this often within one.
+    """
+
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    max_epochs: int = 100
+    patience: int = 10
+    seed: int = 0
+    balanced: bool = False
+    schedule: str = "constant"
+    plateau: int = 3
+    warmup: float = 0.0
+    gradient_clip: float = 0.0
+    weight_decay: float = 0.0
+    precision: str = "32-true"
+    threads: int = 0
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        choose("schedule of the learning rate", self.schedule, SCHEDULES)
+        choose("precision", self.precision, PRECISIONS)
+        for name in ("batch_size", "max_epochs", "patience", "plateau"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
+        if not self.learning_rate > 0:
+            raise SettingError(f"training.learning_rate must be above 0. Got {self.learning_rate}.")
+        for name in ("seed", "warmup", "gradient_clip", "weight_decay", "threads"):
+            if not getattr(self, name) >= 0:
+                raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a training, but for its data.
+
+    >>> Settings.load("fast", words=["model.pooling=attention", "training.seed=7"]).training.seed
+    7
+    >>> Settings.load("fast", words=["model.poolin=attention"])
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no setting 'model.poolin'; did you mean ...
+    """
+
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    model: ModelConfig = MODELS["paper"]
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+
+    def __post_init__(self) -> None:
+        if self.model.n_mels != self.features.n_mels:
+            raise SettingError(
+                "model.n_mels and features.n_mels must be the same. "
+                f"Got {self.model.n_mels} and {self.features.n_mels}."
+            )
+
+    @classmethod
+    def load(
+        cls,
+        preset: str = "fast",
+        config: str | Path | None = None,
+        words: Iterable[str] = (),
+    ) -> "Settings":
+        """Return a preset, changed by a TOML file and then by words 'section.field=value'."""
+        tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
+        if config is not None:
+            _merge(tree, _read_toml(Path(config)), str(config))
+        for word in words:
+            name, equals, text = word.partition("=")
+            section, dot, key = name.strip().partition(".")
+            if not equals or not dot:
+                raise SettingError(f"A setting is section.field=value. Got {word!r}.")
+            _merge(tree, {section: {key: _parse(text.strip())}}, "--set")
+        tree["model"]["n_mels"] = tree["features"]["n_mels"]
+        return cls.from_dict(tree)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return the settings as plain values, to be written and read back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, tree: Mapping[str, Mapping[str, Any]]) -> "Settings":
+        """Return settings from plain values; types are checked."""
+        return cls(**{name: _build(kind, name, tree[name]) for name, kind in _SECTIONS.items()})
+
+    def for_classes(self, n_classes: int) -> "Settings":
+        """Return the same with a network of that many classes."""
+        return replace(self, model=replace(self.model, n_classes=n_classes))
+
+
+def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: str) -> None:
+    """Change `tree` in place; every name must be there already."""
+    known = [f"{section}.{key}" for section, values in tree.items() for key in values]
+    # These follow from the data and from each other.
+    fixed = ("model.n_classes", "model.n_mels", "features.mean", "features.std")
+    known = [name for name in known if name not in fixed]
+    for section, values in changes.items():
+        if not isinstance(values, Mapping):
+            raise SettingError(
+                f"{where}: settings stand in sections, as in [training] or training.seed=1. "
+                f"Got {section} = {values!r}."
+            )
+        for key, value in values.items():
+            choose("setting", f"{section}.{key}", known)
+            tree[section][key] = value
+
+
+def _build(kind: type, section: str, values: Mapping[str, Any]) -> Any:
+    """Return the config dataclass of a section, with values of the right types."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join([section, *(str(part) for part in first["loc"])])
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, SettingError):
+            raise cause from None
+        raise SettingError(f"{name}: {first['msg']}. Got {first['input']!r}.") from None
+
+
+def _parse(text: str) -> Any:
+    """Read a value as TOML would; what is no TOML value is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingError(f"There is no settings file {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not a TOML file: {error}.") from None
+
+
+_SECTIONS: dict[str, type] = {
+    "features": FeatureConfig,
+    "model": ModelConfig,
+    "training": TrainingConfig,
+    "augment": AugmentConfig,
+}
+
+PRESETS: dict[str, Settings] = {
+    "paper": Settings(),
+    "fast": Settings(model=MODELS["fast"], training=TrainingConfig(batch_size=32)),
+}

@@ -1,0 +1,260 @@
+"""Weakly labelled clips -> a trained network: fit, early stop, resume.
+
+Conventions: an explicit loop on Lightning Fabric, which sees to devices, precision, processes and
+machines. Whatever is random in a step is drawn from (seed, epoch, step, process), so a step can be
+repeated to the bit. A checkpoint is one safetensors file, written beside and moved into place after
+every epoch and now and then within one; resuming from it at any moment ends with the weights of the
+run that was never stopped, on the same machine with the same number of threads and processes.
+
+Batch norm counts the clips of all processes, and a step's loss is the mean over all of them: two
+processes follow the loss curve of one but for rounding and the draws of dropout.
+"""
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from earmark.augment import augment
+from earmark.batches import cut, draw_order, draw_seed, read_batch
+from earmark.checkpoint import Epoch, State, load_checkpoint, save_checkpoint, write_history
+from earmark.data import Manifest
+from earmark.errors import SettingError
+from earmark.features import normalise
+from earmark.loss import clip_loss
+from earmark.model import Model
+from earmark.settings import Settings, TrainingConfig
+from earmark.store import FeatureStore
+
+HISTORY = "history.tsv"
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a process needs in order to train."""
+
+    out: Path
+    store: Path
+    settings: Settings
+    train: Manifest
+    valid: Manifest
+    resume: bool = False
+    tensorboard: bool = False
+    progress: bool = False
+
+    def fingerprint(self) -> str:
+        """Tell one job from another: settings, labels, files and their tags."""
+        data = [[list(m.files), [list(t) for t in m.tags]] for m in (self.train, self.valid)]
+        text = json.dumps([self.settings.to_dict(), list(self.train.labels), data], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fit(fabric: Fabric, job: Job) -> None:
+    """Train until it gets no better; the outcome is the checkpoint. Every process runs this."""
+    config = job.settings.training
+    torch.set_num_threads(config.threads or _fair_share(fabric))
+    torch.manual_seed(config.seed)
+    store = FeatureStore.open(job.store)
+    model = Model(job.settings.model)
+    adam = torch.optim.AdamW(
+        model.parameters(), config.learning_rate, weight_decay=config.weight_decay
+    )
+    wrapped, optimizer = fabric.setup(model, adam)
+    state, best = State(), _copy(model)
+    about = {"data or settings": job.fingerprint(), "number of processes": str(fabric.world_size)}
+    if job.resume:
+        state, best = load_checkpoint(job.out, model, adam, about)
+    log = _Log(fabric, job)
+
+    def checkpoint() -> float:
+        if fabric.is_global_zero:
+            save_checkpoint(job.out, model, adam, state, best, about)
+        return time.monotonic()
+
+    written = time.monotonic()
+    while not state.finished:
+        log.begin(state)
+        started = time.monotonic() - state.seconds
+        wrapped.train()
+        order = draw_order(job.train.targets, config, state.epoch)
+        # With more processes than clips in the last batch, one would have nothing to do.
+        steps = [rows for rows in cut(order, config.batch_size) if len(rows) >= fabric.world_size]
+        for rows in steps[state.step :]:
+            rate = learning_rate(config, state.epoch + state.step / len(steps), state.history)
+            for group in adam.param_groups:
+                group["lr"] = rate
+            mine = rows[fabric.global_rank :: fabric.world_size]
+            loss = _step(fabric, wrapped, optimizer, job, store, mine, state)
+            state.loss_sum += loss * len(rows)
+            state.n_clips += len(rows)
+            state.step += 1
+            log.advance(len(rows))
+            if time.monotonic() - written > config.checkpoint_seconds:
+                state.seconds = time.monotonic() - started
+                written = checkpoint()
+        train_loss = state.loss_sum / max(1, state.n_clips)
+        if not math.isfinite(train_loss):
+            raise SettingError(
+                f"The training loss of epoch {state.epoch} is {train_loss}; try a smaller "
+                "training.learning_rate, or training.gradient_clip=5."
+            )
+        rate = learning_rate(config, state.epoch, state.history)
+        valid_loss = _validate(fabric, model, job, store)
+        row = Epoch(state.epoch, rate, train_loss, valid_loss, time.monotonic() - started)
+        if valid_loss < state.best_loss:
+            state.best_loss, state.best_epoch, best = valid_loss, state.epoch, _copy(model)
+        state.end_epoch(row)
+        waited = row.epoch - state.best_epoch
+        state.finished = waited >= config.patience or state.epoch >= config.max_epochs
+        written = checkpoint()
+        if fabric.is_global_zero:
+            write_history(job.out / HISTORY, state.history)
+        log.end(row, state)
+    fabric.barrier()
+
+
+def _step(
+    fabric: Fabric,
+    model: Any,
+    optimizer: Any,
+    job: Job,
+    store: FeatureStore,
+    rows: Sequence[int],
+    state: State,
+) -> float:
+    """Take one step on this process's share of a batch; return the mean loss of the whole batch."""
+    config = job.settings.training
+    seed = draw_seed(config.seed, state.epoch, state.step, fabric.global_rank)
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)  # dropout's
+    batch, mask, targets = read_batch(store, job.train, rows)
+    batch, mask, targets = augment(
+        batch, mask, targets, job.settings.augment, job.settings.features.frames, generator
+    )
+    batch = normalise(batch, job.settings.features)
+    batch, mask, targets = fabric.to_device((batch, mask, targets))
+    loss = clip_loss(model(batch, mask).clip_probs, targets)
+    # A process's share may be a clip larger than another's; the mean is over clips, not shares.
+    total = _all_reduce(fabric, torch.tensor(float(len(rows))))
+    weight = len(rows) * fabric.world_size / total.item()
+    optimizer.zero_grad()
+    fabric.backward(loss * weight)
+    if config.gradient_clip:
+        fabric.clip_gradients(model, optimizer, max_norm=config.gradient_clip)
+    optimizer.step()
+    return _all_reduce(fabric, loss.detach() * weight).item() / fabric.world_size
+
+
+@torch.no_grad()
+def _validate(fabric: Fabric, model: Model, job: Job, store: FeatureStore) -> float:
+    """Return the mean loss over the validation clips."""
+    model.eval()
+    total = torch.zeros(2, dtype=torch.float64)
+    rows = list(range(fabric.global_rank, len(job.valid), fabric.world_size))
+    for part in cut(rows, job.settings.training.batch_size):
+        batch, mask, targets = read_batch(store, job.valid, part)
+        batch = normalise(batch, job.settings.features)
+        batch, mask, targets = fabric.to_device((batch, mask, targets))
+        with fabric.autocast():
+            loss = clip_loss(model(batch, mask).clip_probs, targets)
+        total += torch.tensor([float(loss) * len(part), len(part)], dtype=torch.float64)
+    total = _all_reduce(fabric, total)
+    return float(total[0] / total[1])
+
+
+def _all_reduce(fabric: Fabric, value: Tensor) -> Tensor:
+    """Return the sum over the processes."""
+    total = fabric.all_reduce(value, reduce_op="sum")
+    assert isinstance(total, Tensor)
+    return total
+
+
+def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epoch]) -> float:
+    """Return the learning rate after `progress` epochs; a pure function, so nothing to restore.
+
+    >>> learning_rate(TrainingConfig(schedule="cosine", max_epochs=10), 10.0, [])
+    1e-05
+    """
+    rate = config.learning_rate
+    if config.warmup and progress < config.warmup:
+        return rate * (progress + 0.01) / (config.warmup + 0.01)
+    if config.schedule == "cosine":
+        done = min(1.0, progress / config.max_epochs)
+        return rate * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
+    if config.schedule == "plateau":
+        best, waited = math.inf, 0
+        for row in history:
+            waited = 0 if row.valid_loss < best else waited + 1
+            best = min(best, row.valid_loss)
+            if waited and waited % config.plateau == 0:
+                rate /= 2
+    return rate
+
+
+class _Log:
+    """What the first process tells while it trains: a bar, TensorBoard."""
+
+    def __init__(self, fabric: Fabric, job: Job) -> None:
+        self._bar: Any = None
+        self._writer: Any = None
+        self._job = job
+        if not fabric.is_global_zero:
+            return
+        if job.progress:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+            columns = ("{task.description}", BarColumn(), MofNCompleteColumn())
+            self._bar = Progress(*columns, TimeRemainingColumn(), transient=True)
+            self._bar.start()
+        if job.tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise SettingError(
+                    "TensorBoard is not installed; install it with: pip install 'earmark[tb]'"
+                ) from None
+            self._writer = SummaryWriter(job.out / "tensorboard")
+
+    def begin(self, state: State) -> None:
+        if self._bar:
+            n_clips = len(self._job.train)
+            self._task = self._bar.add_task(f"epoch {state.epoch}", total=n_clips)
+            self._bar.advance(self._task, state.n_clips)
+
+    def advance(self, n_clips: int) -> None:
+        if self._bar:
+            self._bar.advance(self._task, n_clips)
+
+    def end(self, row: Epoch, state: State) -> None:
+        if self._bar:
+            self._bar.remove_task(self._task)
+            best = " *" if state.best_epoch == row.epoch else ""
+            self._bar.console.print(
+                f"epoch {row.epoch:3d}  train {row.train_loss:.4f}  valid {row.valid_loss:.4f}"
+                f"  {row.seconds:.1f} s{best}"
+            )
+            if state.finished:
+                self._bar.stop()
+        if self._writer:
+            for name in ("train_loss", "valid_loss", "learning_rate"):
+                self._writer.add_scalar(name, getattr(row, name), row.epoch)
+            self._writer.flush()
+
+
+def _copy(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _fair_share(fabric: Fabric) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "0")) or fabric.world_size
+    return max(1, (cores or 1) // local)

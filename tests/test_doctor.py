@@ -1,0 +1,288 @@
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from rich.console import Console
+
+from earmark.audio import write_audio
+from earmark.data import Manifest
+from earmark.doctor import SEVERITIES, examine, look_at, render
+from earmark.features import FeatureConfig
+from earmark.tags import write_tags
+
+RATE = 32000
+
+
+def noise(seed, seconds=2.0, level=0.1):
+    return np.random.default_rng(seed).normal(0, level, round(seconds * RATE))
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    """A folder of twenty-four recordings with nothing wrong."""
+    folder = tmp_path_factory.mktemp("healthy")
+    for number in range(24):
+        write_audio(folder / f"{number:02d}.wav", noise(number), RATE)
+    return folder
+
+
+@pytest.fixture
+def folder(healthy, tmp_path):
+    """The same, to be harmed."""
+    return shutil.copytree(healthy, tmp_path / "audio")
+
+
+def manifest_of(folder, tags=None, names=None, labels=None):
+    """Twelve dogs and twelve cats, but for what `tags` says otherwise."""
+    names = sorted(path.name for path in folder.iterdir()) if names is None else names
+    every = {
+        name: ("dog",) if int(name[:2]) % 2 else ("cat",) for name in names if name[0].isdigit()
+    }
+    table = folder.parent / f"{folder.name}.tsv"
+    write_tags(table, every | (tags or {}))
+    return Manifest.read(table, folder, labels)
+
+
+def found(report, kind, part=None):
+    findings = [f for f in report.findings if f.kind == kind and part in (None, f.part)]
+    assert len(findings) == 1, report.findings
+    return findings[0]
+
+
+class TestLook:
+    def test_tells_length_rate_channels_and_peak(self, tmp_path):
+        path = tmp_path / "a.wav"
+        soundfile.write(path, np.stack([noise(0), noise(0)], axis=1), 16000)
+        look = look_at(path)
+        assert (look.error, look.duration, look.rate, look.channels) == (None, 4.0, 16000, 2)
+        assert look.peak == pytest.approx(np.abs(noise(0)).max(), abs=1e-4)
+        assert look.clipped == 0
+
+    def test_counts_runs_at_full_scale_and_not_single_peaks(self, tmp_path):
+        wave = np.zeros(10 * RATE)
+        wave[::100] = 1.0
+        write_audio(tmp_path / "peaks.wav", wave, RATE)
+        assert look_at(tmp_path / "peaks.wav").clipped == 0
+        tone = 2 * np.sin(np.arange(10 * RATE) / 50)
+        write_audio(tmp_path / "clipped.wav", tone, RATE)
+        assert look_at(tmp_path / "clipped.wav").clipped == pytest.approx(0.66, abs=0.02)
+
+    def test_counts_a_run_the_same_wherever_it_falls(self, tmp_path):
+        for start in (0, 63999, 64000, 70000):  # blocks end at 64000
+            wave = np.zeros(4 * RATE)
+            wave[start : start + 12] = 1.0
+            write_audio(tmp_path / "a.wav", wave, RATE)
+            assert look_at(tmp_path / "a.wav").clipped * len(wave) == pytest.approx(10)
+
+    def test_knows_the_same_samples_in_another_format(self, tmp_path):
+        write_audio(tmp_path / "a.wav", noise(0), RATE)
+        soundfile.write(tmp_path / "a.flac", *soundfile.read(tmp_path / "a.wav", dtype="int16"))
+        assert look_at(tmp_path / "a.wav").digest == look_at(tmp_path / "a.flac").digest
+        write_audio(tmp_path / "b.wav", noise(0), 16000)
+        assert look_at(tmp_path / "a.wav").digest != look_at(tmp_path / "b.wav").digest
+
+    def test_says_why_a_recording_cannot_be_read(self, tmp_path):
+        (tmp_path / "a.wav").write_text("no audio")
+        assert "is not audio" in look_at(tmp_path / "a.wav").error
+
+
+class TestHealthyData:
+    def test_has_no_findings_and_true_figures(self, healthy):
+        report = examine(manifest_of(healthy))
+        assert report.findings == ()
+        assert not report.stops
+        part = report.parts["training"]
+        assert (part.n_listed, part.n_missing, part.n_unreadable) == (24, 0, 0)
+        assert (part.shortest, part.median, part.longest, part.total) == (2.0, 2.0, 2.0, 48.0)
+        assert part.rates == {RATE: 24}
+        assert part.channels == {1: 24}
+        assert part.classes == {"cat": 12, "dog": 12}
+
+    def test_is_told_alike_by_any_number_of_processes(self, healthy):
+        steps = []
+        report = examine(manifest_of(healthy), processes=2, progress=lambda n, of: steps.append(n))
+        assert report == examine(manifest_of(healthy), processes=1)
+        assert steps == list(range(1, 25))
+
+
+class TestRecordings:
+    def test_that_are_missing_or_unreadable_hurt_while_others_are_left(self, folder):
+        (folder / "03.wav").write_bytes(b"")
+        report = examine(manifest_of(folder, tags={"lost.wav": ["dog"]}))
+        assert found(report, "missing").items == {"lost.wav": ""}
+        unreadable = found(report, "unreadable")
+        assert "empty (0 bytes)" in unreadable.items["03.wav"]
+        assert unreadable.severity == "hurts"
+        assert not report.stops
+        assert report.parts["training"].n_listed == 25
+
+    def test_stop_when_none_can_be_read(self, tmp_path):
+        (tmp_path / "audio").mkdir()
+        (tmp_path / "audio" / "00.wav").write_bytes(b"")
+        report = examine(manifest_of(tmp_path / "audio"))
+        assert report.stops
+        assert found(report, "unreadable").severity == "stops"
+
+    def test_stop_when_all_are_missing(self, tmp_path):
+        (tmp_path / "audio").mkdir()
+        report = examine(manifest_of(tmp_path / "audio", tags={"a.wav": ["dog"]}))
+        assert report.stops
+        assert [finding.kind for finding in report.findings] == ["missing"]
+
+    def test_that_are_silent_are_told_with_their_peak(self, folder):
+        write_audio(folder / "02.wav", np.zeros(2 * RATE), RATE)
+        write_audio(folder / "04.wav", np.zeros(2 * RATE), RATE)
+        write_audio(folder / "05.wav", np.sign(noise(5)) * 2 / 32768, RATE)
+        report = examine(manifest_of(folder))
+        assert found(report, "silent").items == {
+            "02.wav": "all zero",
+            "04.wav": "all zero",
+            "05.wav": "peak -84 dB",
+        }
+        # Two silences are alike, and that is no more to tell.
+        assert "duplicate" not in {finding.kind for finding in report.findings}
+
+    def test_that_are_short_odd_or_clipped_are_told(self, folder):
+        write_audio(folder / "02.wav", noise(2, seconds=0.5), RATE)
+        write_audio(folder / "03.wav", noise(3, seconds=9), RATE)
+        write_audio(folder / "04.wav", noise(4, level=5.0), RATE)
+        report = examine(manifest_of(folder))
+        assert found(report, "short").items == {"02.wav": "0.50 s"}
+        assert found(report, "odd length").items == {"03.wav": "9.00 s"}
+        assert list(found(report, "clipped").items) == ["04.wav"]
+
+    def test_of_a_low_rate_are_told_if_the_mels_reach_higher(self, folder):
+        write_audio(folder / "02.wav", noise(2), 16000)
+        manifest = manifest_of(folder)
+        assert found(examine(manifest), "low rate").items == {"02.wav": "16000 Hz"}
+        assert not examine(manifest, config=FeatureConfig(f_max=8000)).findings[1:]
+
+
+class TestCopies:
+    def test_with_the_same_tags_are_worth_a_note(self, folder):
+        shutil.copy(folder / "02.wav", folder / "04.wav")
+        finding = found(examine(manifest_of(folder)), "duplicate")
+        assert finding.severity == "note"
+        assert finding.items == {"02.wav": "sounds as 04.wav"}
+
+    def test_with_other_tags_hurt(self, folder):
+        shutil.copy(folder / "02.wav", folder / "05.wav")
+        finding = found(examine(manifest_of(folder)), "contradiction")
+        assert finding.severity == "hurts"
+        assert finding.items == {"02.wav": "sounds as 05.wav"}
+
+    def test_of_one_file_under_two_names_are_told_as_such(self, folder):
+        finding = found(examine(manifest_of(folder, tags={"Y02.wav": ["cat"]})), "duplicate")
+        assert finding.items == {"02.wav": "is the file of Y02.wav"}
+
+    def test_between_training_and_validation_hurt(self, folder, tmp_path):
+        other = tmp_path / "other"
+        other.mkdir()
+        write_audio(other / "90.wav", noise(90), RATE)
+        shutil.copy(folder / "02.wav", other / "91.wav")
+        report = examine(manifest_of(folder), manifest_of(other))
+        leak = found(report, "leak")
+        assert leak.severity == "hurts"
+        assert leak.items == {"02.wav": "is 91.wav of validation"}
+
+    def test_of_the_very_file_are_looked_at_once(self, healthy):
+        steps = []
+        manifest = manifest_of(healthy)
+        report = examine(manifest, manifest, progress=lambda n, of: steps.append(of))
+        assert len(found(report, "leak").items) == 24
+        assert steps[-1] == 24
+
+
+class TestClasses:
+    def test_that_are_rare_unseen_or_everywhere_hurt(self, healthy):
+        names = sorted(path.name for path in healthy.iterdir())
+        tags = {
+            name: ["noise", "owl"] if number < 3 else ["noise"] for number, name in enumerate(names)
+        }
+        report = examine(manifest_of(healthy, tags, labels=["noise", "owl", "yeti"]))
+        assert found(report, "rare class").items == {"owl": "3 clips"}
+        assert found(report, "unseen class").items == {"yeti": "0 clips"}
+        assert found(report, "no negatives").items == {"noise": "24 clips"}
+        assert {finding.severity for finding in report.findings} == {"hurts"}
+
+    def test_whose_only_clips_are_unreadable_are_unseen(self, folder):
+        (folder / "02.wav").write_bytes(b"")
+        report = examine(manifest_of(folder, tags={"02.wav": ["owl"]}))
+        assert found(report, "unseen class").items == {"owl": "0 clips"}
+
+    def test_that_only_validation_knows_stop(self, healthy):
+        train = manifest_of(healthy)
+        valid = manifest_of(healthy, tags={"00.wav": ["owl"]})
+        report = examine(train, valid)
+        assert report.stops
+        assert found(report, "unknown class").items == {"owl": "1 clips"}
+        assert report.findings[0].kind == "unknown class"  # the worst comes first
+
+    def test_that_validation_never_has_are_worth_a_note(self, healthy):
+        train = manifest_of(healthy)
+        valid = train.take([0, 2])
+        assert found(examine(train, valid), "unjudged class").items == {"dog": "0 clips"}
+
+    def test_are_needed(self, healthy):
+        names = sorted(path.name for path in healthy.iterdir())
+        report = examine(manifest_of(healthy, dict.fromkeys(names, ()), labels=["dog"]))
+        assert report.stops
+        assert found(report, "no tags").severity == "stops"
+
+    def test_may_be_absent_from_some_clips(self, healthy):
+        report = examine(manifest_of(healthy, {"00.wav": ()}))
+        assert found(report, "untagged").severity == "note"
+
+
+class TestTables:
+    def test_without_clips_stop(self, healthy):
+        nothing = manifest_of(healthy).take([])
+        assert examine(nothing).stops
+        report = examine(manifest_of(healthy), nothing)
+        assert found(report, "empty", "validation").severity == "stops"
+
+
+class TestReport:
+    def test_goes_into_json_and_onto_the_screen(self, folder):
+        (folder / "03.wav").write_bytes(b"")
+        shutil.move(folder / "05.wav", folder / "05[red].wav")
+        write_audio(folder / "05[red].wav", np.zeros(RATE), RATE)
+        report = examine(manifest_of(folder), manifest_of(folder))
+        told = json.loads(json.dumps(report.to_dict()))
+        assert told["stops"] is False
+        assert told["parts"]["training"]["classes"] == {"cat": 12, "dog": 11}
+        assert {finding["severity"] for finding in told["findings"]} <= set(SEVERITIES)
+        console = Console(file=io.StringIO(), width=120)
+        console.print(render(report, n_items=2))
+        shown = console.file.getvalue()
+        assert "05[red].wav: all zero" in shown
+        assert "and 20 more" in shown
+        for finding in report.findings:
+            assert finding.sentence in shown
+
+    def test_without_findings_says_so(self, healthy):
+        console = Console(file=io.StringIO(), width=120)
+        console.print(render(examine(manifest_of(healthy))))
+        assert "Nothing is wrong." in console.file.getvalue()
+
+
+def test_real_recordings_are_examined(esc50):
+    manifest = Manifest.read(esc50 / "clips.tsv", esc50 / "audio")
+    report = examine(manifest.take(range(0, 1399, 50)))
+    assert not report.stops
+    assert report.parts["training"].rates == {32000: 28}
+    assert report.parts["training"].n_unreadable == 0
+    assert "rare class" in {finding.kind for finding in report.findings}
+
+
+def test_real_lists_without_their_audio_stop(dcase2017, tmp_path):
+    manifest = Manifest.read(dcase2017 / "testing_set.csv", tmp_path)
+    report = examine(manifest, replace(manifest, missing=()))
+    assert report.stops
+    assert len(found(report, "missing").items) == 488
+    assert Path(manifest.missing[0]).suffix == ".wav"

@@ -1,0 +1,283 @@
+"""Segment-based scores: known truths, a dense twin, and sed_eval itself where it is installed."""
+
+import json
+import math
+import time
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from earmark.errors import DataError, SettingError
+from earmark.events import Event, read_events
+from earmark.metrics import count_segments, segment_scores
+
+LABELS = ["cat", "dog", "owl"]
+
+
+@st.composite
+def events(draw, labels=LABELS):
+    """Events on and off the edges of segments, overlapping, some of no length."""
+    step = draw(st.sampled_from([0.08, 0.1, 0.25, 1.0, 1 / 3]))
+    onset = draw(st.integers(0, 40)) * step
+    return Event(onset, onset + draw(st.integers(0, 20)) * step, draw(st.sampled_from(labels)))
+
+
+tables = st.dictionaries(
+    st.sampled_from(["a.wav", "b.wav", "c.wav"]), st.lists(events(), max_size=5), max_size=3
+)
+resolutions = st.sampled_from([1.0, 0.5, 0.1, 0.3, 2.0])
+
+
+def dense_counts(reference, estimate, labels, resolution):
+    """Count as sed_eval does: a full matrix a file, segment after segment."""
+    total = dict.fromkeys(["tp", "fp", "fn", "tn", "s", "d", "i"], 0)
+    for name, events_of_file in reference.items():
+        sides = [events_of_file, estimate.get(name, [])]
+        end = max([0.0] + [event.offset for side in sides for event in side])
+        rolls = []
+        for side in sides:
+            roll = [[False] * len(labels) for _ in range(math.ceil(end / resolution))]
+            for event in side:
+                for at in range(
+                    math.floor(event.onset / resolution), math.ceil(event.offset / resolution)
+                ):
+                    roll[at][labels.index(event.label)] = True
+            rolls.append(roll)
+        for ref, est in zip(*rolls, strict=True):
+            tp = sum(r and e for r, e in zip(ref, est, strict=True))
+            total["tp"] += tp
+            total["fp"] += sum(est) - tp
+            total["fn"] += sum(ref) - tp
+            total["tn"] += len(labels) - sum(ref) - sum(est) + tp
+            total["s"] += min(sum(ref), sum(est)) - tp
+            total["d"] += max(0, sum(ref) - sum(est))
+            total["i"] += max(0, sum(est) - sum(ref))
+    return total
+
+
+@given(tables, tables, resolutions)
+def test_the_counts_are_those_of_a_dense_matrix(reference, estimate, resolution):
+    counts = count_segments(reference, estimate, LABELS, resolution)
+    n_all = counts.n_segments.sum() * len(LABELS)
+    assert dense_counts(reference, estimate, LABELS, resolution) == {
+        "tp": counts.tp.sum(),
+        "fp": counts.fp.sum(),
+        "fn": counts.fn.sum(),
+        "tn": n_all - counts.tp.sum() - counts.fp.sum() - counts.fn.sum(),
+        "s": counts.substitutions.sum(),
+        "d": counts.deletions.sum(),
+        "i": counts.insertions.sum(),
+    }
+
+
+@given(tables, tables, resolutions)
+def test_each_file_counts_alone_as_it_does_among_others(reference, estimate, resolution):
+    counts = count_segments(reference, estimate, LABELS, resolution)
+    for at, name in enumerate(reference):
+        alone = count_segments({name: reference[name]}, estimate, LABELS, resolution)
+        for field in ("tp", "fp", "fn", "substitutions", "deletions", "insertions", "n_segments"):
+            np.testing.assert_array_equal(getattr(alone, field)[0], getattr(counts, field)[at])
+
+
+@given(tables, tables)
+def test_each_class_counts_alone_as_it_does_among_others(reference, estimate):
+    together = segment_scores(reference, estimate, LABELS)
+    for label in LABELS:
+        own = [
+            {name: [e for e in found if e.label == label] for name, found in side.items()}
+            for side in (reference, estimate)
+        ]
+        alone = segment_scores(*own, [label]).class_wise[label]
+        for group in ("f_measure", "error_rate", "count"):
+            assert alone[group] == pytest.approx(together.class_wise[label][group], nan_ok=True)
+
+
+@given(tables)
+def test_the_reference_itself_is_perfect(reference):
+    scores = segment_scores(reference, reference)
+    if scores.class_wise and any(c["count"]["Nref"] for c in scores.class_wise.values()):
+        assert scores.error_rate == 0
+        assert scores.f_measure == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "error_rate", "f_measure"), [("evaluation", 0.321, 0.862), ("testing", 0.308, 0.867)]
+)
+def test_perfect_tags_without_any_timing_score_as_published(dcase2017, part, error_rate, f_measure):
+    reference = read_events(dcase2017 / f"groundtruth_strong_label_{part}_set.csv")
+    estimate = {
+        name: [Event(0, 10, label) for label in {event.label for event in found}]
+        for name, found in reference.items()
+    }
+    scores = segment_scores(reference, estimate)
+    assert round(scores.error_rate, 3) == error_rate
+    assert round(scores.f_measure, 3) == f_measure
+    assert len(scores.class_wise) == 17
+    assert scores.missing_files == scores.unknown_files == ()
+
+
+class TestCounting:
+    def test_one_wrong_class_is_a_substitution_and_not_two_errors(self):
+        scores = segment_scores({"a": [Event(0, 2, "dog")]}, {"a": [Event(0, 2, "cat")]})
+        assert scores.overall["error_rate"] == {
+            "error_rate": 1.0,
+            "substitution_rate": 1.0,
+            "deletion_rate": 0.0,
+            "insertion_rate": 0.0,
+        }
+
+    def test_an_event_is_active_in_every_segment_that_it_touches(self):
+        counts = count_segments({"a": [Event(0.9, 2.1, "dog")]}, {})
+        assert counts.fn.tolist() == [[3]]
+        assert count_segments({"a": [Event(1.0, 2.0, "dog")]}, {}).fn.tolist() == [[1]]
+
+    def test_overlapping_events_of_one_class_count_once(self):
+        twice = [Event(0, 2, "dog"), Event(1, 3, "dog"), Event(0, 2, "dog")]
+        assert count_segments({"a": twice}, {"a": [Event(0, 3, "dog")]}).tp.tolist() == [[3]]
+
+    def test_the_last_offset_of_either_side_is_the_length_of_the_file(self):
+        for reference, estimate in ((3.0, 7.5), (7.5, 3.0)):
+            counts = count_segments(
+                {"a": [Event(0, reference, "dog")]}, {"a": [Event(0, estimate, "dog")]}
+            )
+            assert counts.n_segments.tolist() == [8]
+
+    def test_what_lies_before_the_clip_takes_no_part(self):
+        counts = count_segments({"a": [Event(-2, 1, "dog"), Event(-3, -1, "cat")]}, {})
+        assert counts.fn.tolist() == [[0, 1]]
+
+    def test_a_label_that_only_the_estimate_has_is_an_insertion(self):
+        scores = segment_scores({"a": [Event(0, 1, "dog")]}, {"a": [Event(1, 2, "cat")]})
+        assert scores.overall["error_rate"]["insertion_rate"] == 1.0
+        assert scores.class_wise["cat"]["count"] == {"Nref": 0.0, "Nsys": 1.0}
+
+    def test_files_on_one_side_only_are_told(self):
+        reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog")], "c": []}
+        estimate = {"b": [Event(0, 1, "dog")], "z": [Event(0, 9, "dog")], "c": []}
+        scores = segment_scores(reference, estimate)
+        assert (scores.missing_files, scores.unknown_files) == (("a",), ("z",))
+        assert scores.overall["error_rate"]["deletion_rate"] == 0.5
+        assert scores.overall["error_rate"]["insertion_rate"] == 0.0
+        assert scores.n_files == 3
+
+    def test_files_can_be_drawn_anew(self):
+        reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 3, "dog")]}
+        counts = count_segments(reference, {"b": [Event(0, 3, "dog")]})
+        assert counts.scores([0]).f_measure != counts.scores([1]).f_measure
+        assert counts.scores([0, 1, 1]).overall["f_measure"]["recall"] == 6 / 7
+
+    def test_a_day_at_a_fine_resolution_takes_no_memory_for_its_segments(self):
+        rng = np.random.default_rng(0)
+        day = [
+            Event(onset, onset + 2, LABELS[at % 3])
+            for at, onset in enumerate(rng.uniform(0, 86_400, 20_000))
+        ]
+        begin = time.perf_counter()
+        counts = count_segments({"day": day[::2]}, {"day": day}, resolution=1e-5)
+        assert time.perf_counter() - begin < 5
+        assert counts.n_segments[0] > 8e9
+        assert counts.fn.sum() == 0
+
+
+class TestWithoutReferenceOrEstimate:
+    def test_a_class_without_reference_has_no_rates_and_stays_out_of_the_mean(self):
+        scores = segment_scores({"a": [Event(0, 1, "dog")]}, {"a": [Event(0, 1, "cat")]})
+        assert all(math.isnan(rate) for rate in scores.class_wise["cat"]["error_rate"].values())
+        assert math.isnan(scores.class_wise["cat"]["f_measure"]["f_measure"])
+        assert scores.class_wise_average["error_rate"]["error_rate"] == 1.0
+
+    def test_a_class_never_found_leaves_the_mean_unless_it_is_to_count_as_zero(self):
+        reference = {"a": [Event(0, 1, "dog"), Event(0, 1, "cat")]}
+        estimate = {"a": [Event(0, 1, "dog")]}
+        as_sed_eval = segment_scores(reference, estimate)
+        as_zero = segment_scores(reference, estimate, empty_as_zero=True)
+        assert as_sed_eval.class_wise_average["f_measure"]["f_measure"] == 1.0
+        assert as_zero.class_wise_average["f_measure"]["f_measure"] == 0.5
+        assert as_zero.f_measure == as_sed_eval.f_measure
+
+    @pytest.mark.parametrize("reference", [{}, {"a": []}])
+    def test_nothing_at_all_gives_nan_and_no_warning(self, reference):
+        scores = segment_scores(reference, {}, LABELS)
+        assert math.isnan(scores.error_rate)
+        assert math.isnan(scores.class_wise_average["f_measure"]["f_measure"])
+        assert json.loads(json.dumps(scores.to_dict()))["n_files"] == len(reference)
+
+
+class TestErrors:
+    def test_a_label_beyond_those_given_is_told_with_its_side(self):
+        with pytest.raises(DataError, match="The estimate has events of 'cat'"):
+            segment_scores({"a": []}, {"a": [Event(0, 1, "cat")]}, ["dog"])
+
+    @pytest.mark.parametrize("resolution", [0, -1.0, math.nan, math.inf])
+    def test_a_resolution_must_be_a_length(self, resolution):
+        with pytest.raises(SettingError, match="resolution must be"):
+            segment_scores({}, {}, resolution=resolution)
+
+    def test_times_that_are_no_seconds_are_told_before_they_overflow(self):
+        with pytest.raises(SettingError, match="too many segments"):
+            segment_scores({"a": [Event(0, 1e300, "dog")]}, {}, resolution=1e-200)
+
+    def test_labels_must_differ(self):
+        with pytest.raises(SettingError, match="once"):
+            segment_scores({}, {}, ["dog", "dog"])
+
+
+def test_scores_are_those_of_sed_eval_to_a_billionth():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its dependencies use what is deprecated
+        sed_eval = pytest.importorskip(
+            "sed_eval", reason="sed_eval is not installed: pip install sed_eval 'setuptools<81'"
+        )
+        rng = np.random.default_rng(0)
+        for case in range(60):
+            _compare_with_sed_eval(sed_eval, rng, zero=case % 3 == 0)
+
+
+def _compare_with_sed_eval(sed_eval, rng, zero):
+    resolution = float(rng.choice([1.0, 0.1, 0.3, 0.07, 2.0]))
+    steps = [0.08, 0.1, resolution, 0.0137]
+
+    def draw():
+        step = rng.choice(steps)
+        onsets = rng.integers(0, 100, rng.integers(0, 6)) * step
+        return [
+            Event(onset, onset + rng.integers(0, 40) * step, str(rng.choice(LABELS)))
+            for onset in onsets
+        ]
+
+    reference = {name: draw() for name in "abcd"}
+    estimate = {name: draw() for name in "abc"}
+    theirs = sed_eval.sound_event.SegmentBasedMetrics(LABELS, resolution)
+    theirs.empty_system_output_handling = "zero_score" if zero else None
+    for name in reference:
+        theirs.evaluate(
+            *(
+                [
+                    {"onset": e.onset, "offset": e.offset, "event_label": e.label, "filename": name}
+                    for e in side.get(name, [])
+                ]
+                for side in (reference, estimate)
+            )
+        )
+    ours = segment_scores(reference, estimate, LABELS, resolution, empty_as_zero=zero)
+    results = theirs.results()
+    lacking = [x for x in LABELS if ours.class_wise[x]["count"]["Nref"] == 0]
+    # A class without reference is where we part: its rates, and so their mean.
+    for label in lacking:
+        assert all(map(math.isnan, ours.class_wise[label]["error_rate"].values()))
+        del ours.class_wise[label]["error_rate"], results["class_wise"][label]["error_rate"]
+    if lacking:
+        del ours.class_wise_average["error_rate"], results["class_wise_average"]["error_rate"]
+    if math.isnan(ours.error_rate):
+        del ours.overall["error_rate"], results["overall"]["error_rate"]
+    for kind, expected in results.items():
+        assert flat(getattr(ours, kind)) == pytest.approx(flat(expected), abs=1e-9, nan_ok=True)
+
+
+def flat(scores, prefix=()):
+    if not isinstance(scores, dict):
+        return {prefix: scores}
+    return {k: v for name, s in scores.items() for k, v in flat(s, (*prefix, name)).items()}

@@ -1,0 +1,446 @@
+import json
+import os
+import pickle
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from earmark import store as room
+from earmark.audio import read_audio, write_audio
+from earmark.data import Manifest, clip_paths
+from earmark.errors import DataError, SettingError
+from earmark.features import FeatureConfig, log_mel
+from earmark.store import FeatureStore, build_store, map_in_order
+
+CONFIG = FeatureConfig(rate=8000, n_mels=16, f_max=4000)
+FILES = ("frames.f16", "index.jsonl", "store.json")
+
+BUILD = """
+import sys
+from pathlib import Path
+from earmark.features import FeatureConfig
+from earmark.store import build_store
+
+if __name__ == "__main__":
+    audio, out, processes = sys.argv[1:]
+    files = {path.name: path for path in sorted(Path(audio).iterdir())}
+    build_store(out, files, FeatureConfig(rate=8000, n_mels=16, f_max=4000),
+                processes=int(processes), progress=lambda done, total: print(done, flush=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def audio(tmp_path_factory):
+    """A folder of forty short recordings of different lengths."""
+    folder = tmp_path_factory.mktemp("audio")
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        noise = rng.normal(0, 0.1, 4000 + 400 * number)
+        write_audio(folder / f"{number:02d}.wav", noise, 8000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(audio, tmp_path_factory):
+    """A store of these recordings, built without interruption; not to be written to."""
+    folder = tmp_path_factory.mktemp("stores") / "whole"
+    build_store(folder, files_of(audio), CONFIG)
+    return folder
+
+
+@pytest.fixture
+def copy(built, tmp_path):
+    return shutil.copytree(built, tmp_path / "copy")
+
+
+def files_of(folder):
+    return {path.name: path for path in sorted(folder.iterdir())}
+
+
+def content(folder):
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def unfinished(folder):
+    """Make a finished store one that was killed before its last step."""
+    (folder / "store.json").unlink()
+    return folder
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The names that are computed from now on, in this process."""
+    names = []
+    compute = room._compute
+
+    def noted(job, folder, config):
+        names.append(job[0])
+        return compute(job, folder, config)
+
+    monkeypatch.setattr(room, "_compute", noted)
+    return names
+
+
+class TestStore:
+    def test_holds_the_log_mel_of_every_clip(self, audio, built):
+        store = FeatureStore.open(built, CONFIG, files_of(audio))
+        assert store.names == tuple(files_of(audio))
+        assert len(store) == 40
+        for name in store.names:
+            expected = log_mel(read_audio(audio / name, 8000)[0], CONFIG).numpy()
+            assert store[name].dtype == np.float16
+            assert np.array_equal(store[name], expected.astype(np.float16))
+
+    def test_is_the_same_bytes_in_any_number_of_processes(self, audio, built, tmp_path):
+        build_store(tmp_path / "two", files_of(audio), CONFIG, processes=2)
+        assert content(tmp_path / "two") == content(built)
+
+    def test_tells_mean_and_std_of_each_mel(self, built):
+        store = FeatureStore.open(built)
+        rows = np.concatenate([store[name] for name in store.names]).astype(np.float64)
+        mean, std = store.statistics()
+        assert np.allclose(mean, rows.mean(axis=0), rtol=1e-12)
+        assert np.allclose(std, rows.std(axis=0), rtol=1e-9)
+        few = np.concatenate([store[name] for name in store.names[:3]]).astype(np.float64)
+        mean, std = store.statistics(store.names[:3])
+        assert np.allclose(mean, few.mean(axis=0), rtol=1e-12)
+        assert np.allclose(std, few.std(axis=0), rtol=1e-9)
+        replace(CONFIG, mean=tuple(mean), std=tuple(std))  # settings take them as they are
+
+    def test_of_silence_can_still_be_divided_by_its_std(self, tmp_path):
+        write_audio(tmp_path / "a.wav", np.zeros(8000), 8000)
+        store = build_store(tmp_path / "store", {"a.wav": tmp_path / "a.wav"}, CONFIG)
+        assert store.statistics()[1].min() > 0
+
+    def test_cannot_be_written_to(self, built):
+        with pytest.raises(ValueError, match="read-only"):
+            FeatureStore.open(built)["00.wav"][0] = 0
+
+    def test_reads_the_same_in_other_processes(self, built):
+        store = FeatureStore.open(built)
+        assert np.array_equal(pickle.loads(pickle.dumps(store))["07.wav"], store["07.wav"])
+        assert len(pickle.dumps(store)) < 1000
+        there = list(map_in_order(store.__getitem__, store.names[:4], processes=2))
+        for name, frames in zip(store.names, there, strict=False):
+            assert np.array_equal(frames, store[name])
+
+    def test_names_the_nearest_clip_when_one_is_not_there(self, built):
+        with pytest.raises(DataError, match=r"no clip '7.wav'; did you mean '\d7.wav'"):
+            FeatureStore.open(built)["7.wav"]
+
+    def test_ignores_normalisation_in_the_settings(self, built):
+        FeatureStore.open(built, replace(CONFIG, mean=(-5.0,), std=(2.0,)))
+
+    def test_is_read_in_little_memory(self, tmp_path, monkeypatch):
+        frames = np.random.default_rng(0).normal(size=(500, 16)).astype("<f2").tobytes()
+
+        def compute(job, folder, config):
+            line = room._Clip(job[0], n_frames=500, frames_sum=zlib.crc32(frames))
+            return line, frames
+
+        monkeypatch.setattr(room, "_compute", compute)
+        files = {str(number): "unread" for number in range(1000)}
+        store = build_store(tmp_path, files, CONFIG, processes=1)
+        tracemalloc.start()
+        try:
+            store.statistics(store.names)
+            store.check()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < len(frames) * 1000 / 20
+
+
+class TestBuild:
+    def test_computes_nothing_twice(self, audio, copy, computed):
+        before = content(copy)
+        build_store(copy, files_of(audio), CONFIG)
+        assert computed == []
+        assert content(copy) == before
+
+    def test_tells_how_far_it_is(self, audio, tmp_path):
+        steps = []
+        files = dict(list(files_of(audio).items())[:3])
+        build_store(tmp_path, files, CONFIG, progress=lambda done, total: steps.append(done))
+        assert steps == [0, 1, 2, 3]
+        build_store(tmp_path, files, CONFIG, progress=lambda done, total: steps.append(done))
+        assert steps[4:] == [3]
+
+    def test_adds_new_clips_at_the_end(self, audio, built, tmp_path, computed):
+        files = files_of(audio)
+        build_store(tmp_path, dict(list(files.items())[:10]), CONFIG)
+        build_store(tmp_path, dict(list(files.items())[10:20]), CONFIG)
+        build_store(tmp_path, files, CONFIG)
+        assert computed == list(files)
+        assert content(tmp_path) == content(built)
+
+    def test_computes_a_changed_source_anew_and_only_that(self, audio, tmp_path, computed):
+        sources = shutil.copytree(audio, tmp_path / "audio")
+        files = files_of(sources)
+        build_store(tmp_path / "store", files, CONFIG)
+        computed.clear()
+        write_audio(sources / "05.wav", np.ones(8000) / 2, 8000)
+        with pytest.raises(DataError, match=r"changes to 05.wav; call build_store"):
+            FeatureStore.open(tmp_path / "store", files=files)
+        store = build_store(tmp_path / "store", files, CONFIG)
+        assert computed == ["05.wav"]
+        expected = log_mel(read_audio(sources / "05.wav")[0], CONFIG).numpy()
+        assert np.array_equal(store["05.wav"], expected.astype(np.float16))
+        rows = np.concatenate([store[name] for name in store.names]).astype(np.float64)
+        assert np.allclose(store.statistics()[0], rows.mean(axis=0))  # not of the old frames
+        FeatureStore.open(tmp_path / "store", files=files).check()
+
+    def test_notices_a_change_that_keeps_the_size(self, audio, tmp_path, computed):
+        sources = shutil.copytree(audio, tmp_path / "audio")
+        build_store(tmp_path / "store", files_of(sources), CONFIG)
+        computed.clear()
+        wav = bytearray((sources / "05.wav").read_bytes())
+        wav[-100] ^= 255
+        (sources / "05.wav").write_bytes(wav)
+        build_store(tmp_path / "store", files_of(sources), CONFIG)
+        assert computed == ["05.wav"]
+
+    def test_takes_a_source_that_was_only_copied_for_the_same(self, audio, copy, tmp_path):
+        moved = tmp_path / "moved"
+        moved.mkdir()
+        for path in audio.iterdir():
+            (moved / path.name).write_bytes(path.read_bytes())
+        FeatureStore.open(copy, CONFIG, files_of(moved))
+
+    def test_sets_a_clip_that_cannot_be_read_aside(self, audio, tmp_path, computed):
+        sources = shutil.copytree(audio, tmp_path / "audio")
+        (sources / "03.wav").write_bytes(b"no audio at all")
+        (sources / "04.wav").write_bytes(b"")
+        files = files_of(sources) | {"lost.wav": sources / "lost.wav"}
+        store = build_store(tmp_path / "store", files, CONFIG)
+        assert set(store.failed) == {"03.wav", "04.wav", "lost.wav"}
+        assert "is not audio" in store.failed["03.wav"]
+        assert "does not exist" in store.failed["lost.wav"]
+        assert len(store) == 38
+        assert "03.wav" not in store
+        with pytest.raises(DataError, match=r"03.wav was set aside: .*is not audio"):
+            store["03.wav"]
+        before = content(tmp_path / "store")
+        computed.clear()
+        build_store(tmp_path / "store", files, CONFIG)  # tries them again, and leaves no trace
+        assert computed == ["03.wav", "04.wav", "lost.wav"]
+        assert content(tmp_path / "store") == before
+        shutil.copy(audio / "03.wav", sources / "03.wav")
+        store = build_store(tmp_path / "store", files, CONFIG)
+        assert set(store.failed) == {"04.wav", "lost.wav"}
+        assert len(store) == 39
+
+    def test_says_so_when_no_clip_can_be_read(self, tmp_path):
+        with pytest.raises(DataError, match=r"None of 1 clips can be read. The first: .*exist"):
+            build_store(tmp_path / "store", {"a.wav": tmp_path / "a.wav"}, CONFIG)
+        with pytest.raises(DataError, match="no clips to compute"):
+            build_store(tmp_path / "store", {}, CONFIG)
+
+    def test_streams_long_clips_in_little_memory(self, tmp_path, monkeypatch):
+        write_audio(tmp_path / "a.wav", np.random.default_rng(0).normal(0, 0.1, 6_400_000), 8000)
+        files = {"a.wav": tmp_path / "a.wav", "b.wav": tmp_path / "a.wav"}
+        build_store(tmp_path / "held", files, CONFIG)
+        monkeypatch.setattr(room, "SPILL", 1 << 14)
+        tracemalloc.start()
+        try:
+            build_store(tmp_path / "spilled", files, CONFIG)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert content(tmp_path / "spilled") == content(tmp_path / "held")
+        assert not list((tmp_path / "spilled").glob("*.spill"))
+        assert peak < 2_000_000  # the samples are 26 MB, and the frames 1.3 MB in two copies
+
+    def test_is_refused_while_another_one_runs(self, audio, copy):
+        with room._locked(copy), pytest.raises(DataError, match="Another process is building"):
+            build_store(copy, files_of(audio), CONFIG)
+        build_store(copy, files_of(audio), CONFIG)
+
+    def test_leaves_the_threads_of_torch_as_they_were(self, audio, tmp_path):
+        before = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            build_store(tmp_path, dict(list(files_of(audio).items())[:2]), CONFIG, processes=1)
+            assert torch.get_num_threads() == 2
+        finally:
+            torch.set_num_threads(before)
+
+    def test_refuses_no_processes(self, audio, tmp_path):
+        with pytest.raises(SettingError, match="processes must be 1 or more"):
+            build_store(tmp_path, files_of(audio), CONFIG, processes=0)
+
+    def test_takes_real_recordings(self, esc50, tmp_path):
+        manifest = Manifest.read(esc50 / "clips.tsv", esc50 / "audio").take(range(8))
+        store = build_store(tmp_path, clip_paths(manifest))
+        assert store.names == manifest.files
+        assert not store.failed
+        assert all(store[name].shape[1] == 80 for name in store.names)
+        assert np.isfinite(store[manifest.files[0]]).all()
+
+
+class TestKilledBuild:
+    def start(self, audio, out, processes):
+        return subprocess.Popen(
+            [sys.executable, "-c", BUILD, str(audio), str(out), str(processes)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def test_goes_on_to_the_same_bytes(self, audio, built, tmp_path, computed):
+        moments = random.Random(0)
+        out = tmp_path / "store"
+        for _ in range(3):
+            with self.start(audio, out, processes=1) as process:
+                for _ in range(moments.randrange(2, 15)):
+                    process.stdout.readline()
+                time.sleep(moments.random() * 0.003)
+                process.send_signal(signal.SIGKILL)
+        lines = (out / "index.jsonl").read_text().split("\n")[1:-1]
+        assert 0 < len(lines) < 40
+        build_store(out, files_of(audio), CONFIG)
+        assert len(computed) == 40 - len(lines)
+        assert content(out) == content(built)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+    def test_leaves_no_process_behind(self, audio, built, tmp_path):
+        out = tmp_path / "store"
+        with self.start(audio, out, processes=2) as process:
+            while process.stdout.readline().strip() != "2":
+                pass
+            workers = [
+                int(entry.name)
+                for entry in Path("/proc").iterdir()
+                if entry.name.isdigit() and parent_of(entry.name) == process.pid
+            ]
+            process.send_signal(signal.SIGKILL)
+        assert len(workers) >= 2
+        deadline = time.monotonic() + 10
+        while any(map(is_running, workers)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(map(is_running, workers))
+        build_store(out, files_of(audio), CONFIG)
+        assert content(out) == content(built)
+
+    def test_takes_nothing_half_written_for_finished(self, audio, built, tmp_path):
+        cuts = random.Random(1)
+        for number in range(25):
+            out = unfinished(shutil.copytree(built, tmp_path / str(number)))
+            header = (out / "index.jsonl").read_bytes().index(b"\n") + 1
+            n_lines, n_rows = (
+                (out / "index.jsonl").stat().st_size,
+                (out / "frames.f16").stat().st_size,
+            )
+            os.truncate(out / "index.jsonl", cuts.randrange(header, n_lines + 1))
+            os.truncate(out / "frames.f16", cuts.randrange(n_rows + 1))
+            (out / "left.spill").touch()
+            build_store(out, files_of(audio), CONFIG)
+            assert content(out) == content(built)
+            assert not (out / "left.spill").exists()
+
+    def test_computes_frames_anew_that_never_reached_the_disk(self, audio, copy, built, computed):
+        out = unfinished(copy)
+        with (out / "frames.f16").open("r+b") as file:  # as a power cut leaves it
+            file.seek(-5000, os.SEEK_END)
+            file.write(bytes(5000))
+        build_store(out, files_of(audio), CONFIG)
+        assert 0 < len(computed) < 10
+        assert content(out) == content(built)
+
+    def test_is_not_opened_before_it_is_finished(self, copy, tmp_path):
+        with pytest.raises(DataError, match="not finished; call build_store"):
+            FeatureStore.open(unfinished(copy))
+        with pytest.raises(DataError, match="no feature store"):
+            FeatureStore.open(tmp_path / "nothing")
+
+
+class TestDamage:
+    def test_of_sizes_is_noticed(self, audio, copy):
+        for name in FILES:
+            whole = (copy / name).read_bytes()
+            for wrong in (whole[:-1], whole + b"x", b""):
+                (copy / name).write_bytes(wrong)
+                with pytest.raises(DataError, match=r"damaged: .*Delete the folder"):
+                    FeatureStore.open(copy)
+                with pytest.raises(DataError, match="damaged"):
+                    build_store(copy, files_of(audio), CONFIG)
+            (copy / name).write_bytes(whole)
+        FeatureStore.open(copy)
+
+    def test_of_any_byte_is_noticed(self, copy):
+        places = random.Random(2)
+        for name in FILES:
+            whole = (copy / name).read_bytes()
+            for _ in range(20):
+                wrong = bytearray(whole)
+                wrong[places.randrange(len(whole))] ^= 1 << places.randrange(8)
+                (copy / name).write_bytes(wrong)
+                with pytest.raises(DataError, match=r"damaged|version"):
+                    FeatureStore.open(copy).check()
+            (copy / name).write_bytes(whole)
+        FeatureStore.open(copy).check()
+
+    @pytest.mark.parametrize("name", FILES)
+    def test_by_a_missing_file_is_noticed(self, copy, name):
+        (copy / name).unlink()
+        with pytest.raises(DataError, match=r"damaged|not finished"):
+            FeatureStore.open(copy)
+
+    def test_of_the_index_is_noticed_by_a_build(self, audio, copy):
+        (copy / "index.jsonl").unlink()
+        with pytest.raises(DataError, match=r"index.jsonl is missing. Delete"):
+            build_store(copy, files_of(audio), CONFIG)
+
+    def test_other_settings_are_named(self, audio, copy):
+        for act in (
+            lambda config: FeatureStore.open(copy, config),
+            lambda config: build_store(copy, files_of(audio), config),
+        ):
+            with pytest.raises(DataError, match=r"other settings: hop 0.02 instead of 0.01\. Del"):
+                act(replace(CONFIG, hop=0.01))
+
+    def test_another_version_is_named(self, copy):
+        summary = json.loads((copy / "store.json").read_text())
+        (copy / "store.json").write_text(json.dumps(summary | {"version": 99}))
+        with pytest.raises(DataError, match="version 99"):
+            FeatureStore.open(copy)
+
+    def test_lacking_and_changed_sources_are_named(self, audio, copy):
+        files = files_of(audio)
+        with pytest.raises(DataError, match=r"does not hold x0, x1, x2 and 1 more; call build"):
+            FeatureStore.open(copy, files=files | {f"x{n}": audio / "00.wav" for n in range(4)})
+        with pytest.raises(DataError, match=r"changes to 00.wav;"):
+            FeatureStore.open(copy, files=files | {"00.wav": audio / "01.wav"})
+
+
+class TestProcesses:
+    def test_give_results_in_order(self):
+        assert list(map_in_order(abs, range(-40, 0), processes=2)) == list(range(40, 0, -1))
+
+    def test_that_die_are_told_of(self):
+        with pytest.raises(DataError, match="worker process died"):
+            list(map_in_order(os._exit, [3] * 4, processes=2))
+
+
+def parent_of(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:  # it has ended
+        return None
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
