@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 import torch
 
+from earmark import journal
 from earmark import store as room
 from earmark.audio import read_audio, write_audio
 from earmark.data import Manifest, clip_paths
 from earmark.errors import DataError, SettingError
 from earmark.features import FeatureConfig, log_mel
-from earmark.store import FeatureStore, build_store, map_in_order
+from earmark.store import FeatureStore, build_store
+from earmark.workers import map_in_order
 
 CONFIG = FeatureConfig(rate=8000, n_mels=16, f_max=4000)
 FILES = ("frames.f16", "index.jsonl", "store.json")
@@ -146,7 +148,7 @@ class TestStore:
         frames = np.random.default_rng(0).normal(size=(500, 16)).astype("<f2").tobytes()
 
         def compute(job, folder, config):
-            line = room._Clip(job[0], n_frames=500, frames_sum=zlib.crc32(frames))
+            line = journal.Clip(job[0], n_frames=500, frames_sum=zlib.crc32(frames))
             return line, frames
 
         monkeypatch.setattr(room, "_compute", compute)
@@ -231,6 +233,7 @@ class TestBuild:
         assert "03.wav" not in store
         with pytest.raises(DataError, match=r"03.wav was set aside: .*is not audio"):
             store["03.wav"]
+        FeatureStore.open(tmp_path / "store", CONFIG, files)  # set aside is known, not changed
         before = content(tmp_path / "store")
         computed.clear()
         build_store(tmp_path / "store", files, CONFIG)  # tries them again, and leaves no trace
@@ -262,8 +265,20 @@ class TestBuild:
         assert not list((tmp_path / "spilled").glob("*.spill"))
         assert peak < 2_000_000  # the samples are 26 MB, and the frames 1.3 MB in two copies
 
+    def test_goes_on_after_a_full_disk(self, audio, built, tmp_path):
+        resource = pytest.importorskip("resource", reason="limits of a process are those of Unix")
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+        try:
+            with pytest.raises(DataError, match=r"Cannot write the store .*: File too large"):
+                build_store(tmp_path, files_of(audio), CONFIG)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        build_store(tmp_path, files_of(audio), CONFIG)
+        assert content(tmp_path) == content(built)
+
     def test_is_refused_while_another_one_runs(self, audio, copy):
-        with room._locked(copy), pytest.raises(DataError, match="Another process is building"):
+        with journal.locked(copy), pytest.raises(DataError, match="Another process is building"):
             build_store(copy, files_of(audio), CONFIG)
         build_store(copy, files_of(audio), CONFIG)
 
@@ -424,9 +439,6 @@ class TestDamage:
 
 
 class TestProcesses:
-    def test_give_results_in_order(self):
-        assert list(map_in_order(abs, range(-40, 0), processes=2)) == list(range(40, 0, -1))
-
     def test_that_die_are_told_of(self):
         with pytest.raises(DataError, match="worker process died"):
             list(map_in_order(os._exit, [3] * 4, processes=2))

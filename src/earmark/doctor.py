@@ -15,7 +15,7 @@ are missing, unreadable or silent hurt, as long as others are left.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from earmark.audio import read_blocks
 from earmark.data import Manifest
 from earmark.errors import AudioError
 from earmark.features import FeatureConfig
-from earmark.store import map_in_order
+from earmark.workers import map_in_order
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -143,11 +143,9 @@ def examine(
             looks[path] = look
             if progress is not None:
                 progress(len(looks), len(paths))
-    findings: list[Finding] = []
-    for part, manifest in manifests.items():
-        findings += _of_files(part, manifest, looks, config or FeatureConfig())
-    findings += _of_copies(manifests, looks)
-    findings += _of_classes(train, valid, looks)
+    findings = [*_of_copies(manifests, looks), *_of_classes(train, valid, looks)]
+    for part, manifest in reversed(manifests.items()):
+        findings[:0] = _of_files(part, manifest, looks, config or FeatureConfig())
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     parts = {part: _figures(manifest, looks) for part, manifest in manifests.items()}
     return Report(parts, tuple(findings))
@@ -224,59 +222,37 @@ def _of_files(
         for name, path in zip(manifest.files, manifest.paths, strict=True)
         if looks[path].error is not None
     }
+    middle = median(look.duration for look in clips.values()) if clips else 0.0
+    silent: dict[str, str] = {}
+    short: dict[str, str] = {}
+    odd: dict[str, str] = {}
+    clipped: dict[str, str] = {}
+    dull: dict[str, str] = {}
+    for name, look in clips.items():
+        if look.duration < SHORT:
+            short[name] = f"{look.duration:.2f} s"
+        elif not middle / ODD <= look.duration <= middle * ODD:
+            odd[name] = f"{look.duration:.2f} s"
+        if look.silent:
+            silent[name] = f"peak {20 * np.log10(look.peak):.0f} dB" if look.peak else "all zero"
+        if look.clipped > CLIPPED:
+            clipped[name] = f"{look.clipped:.1%} of its samples"
+        if look.rate < 2 * config.f_max:
+            dull[name] = f"{look.rate} Hz"
     worst = "hurts" if clips else "stops"
-    for kind, what, items in (
-        ("missing", "have no audio", dict.fromkeys(manifest.missing, "")),
-        ("unreadable", "cannot be read", broken),
+    odd_length = f"are under half or over twice as long as the median of {middle:.2f} s"
+    too_dull = f"hold nothing at the highest mels, which reach {config.f_max:g} Hz"
+    for kind, severity, what, items in (
+        ("missing", worst, "have no audio", dict.fromkeys(manifest.missing, "")),
+        ("unreadable", worst, "cannot be read", broken),
+        ("silent", "hurts", "are silent (peak below -80 dB)", silent),
+        ("short", "hurts", f"are shorter than {SHORT:g} s", short),
+        ("odd length", "note", odd_length, odd),
+        ("clipped", "note", "clip, with runs of samples at full scale", clipped),
+        ("low rate", "note", too_dull, dull),
     ):
         if items:
-            yield Finding(kind, worst, part, f"{len(items)} {of} {what}.", items)
-    middle = median(look.duration for look in clips.values()) if clips else 0.0
-    checks: tuple[tuple[str, str, str, Callable[[Look], bool], Callable[[Look], str]], ...] = (
-        ("silent", "hurts", "are silent (peak below -80 dB)", lambda look: look.silent, _peak),
-        (
-            "short",
-            "hurts",
-            f"are shorter than {SHORT:g} s",
-            lambda look: look.duration < SHORT,
-            _duration,
-        ),
-        (
-            "odd length",
-            "note",
-            f"are less than half or more than twice as long as the median of {middle:.2f} s",
-            lambda look: (
-                look.duration >= SHORT and not middle / ODD <= look.duration <= middle * ODD
-            ),
-            _duration,
-        ),
-        (
-            "clipped",
-            "note",
-            "clip, with runs of samples at full scale",
-            lambda look: look.clipped > CLIPPED,
-            lambda look: f"{look.clipped:.1%} of its samples",
-        ),
-        (
-            "low rate",
-            "note",
-            f"hold nothing at the highest mels, which reach {config.f_max:g} Hz",
-            lambda look: look.rate < 2 * config.f_max,
-            lambda look: f"{look.rate} Hz",
-        ),
-    )
-    for kind, severity, what, applies, tell in checks:
-        items = {name: tell(look) for name, look in clips.items() if applies(look)}
-        if items:
             yield Finding(kind, severity, part, f"{len(items)} {of} {what}.", items)
-
-
-def _duration(look: Look) -> str:
-    return f"{look.duration:.2f} s"
-
-
-def _peak(look: Look) -> str:
-    return f"peak {20 * np.log10(look.peak):.0f} dB" if look.peak else "all zero"
 
 
 def _of_copies(manifests: Mapping[str, Manifest], looks: Mapping[Path, Look]) -> Iterator[Finding]:
@@ -358,15 +334,10 @@ def _of_classes(
 
 
 def _about(
-    kind: str,
-    severity: str,
-    part: str,
-    sentence: str,
-    labels: Iterable[str],
-    counts: Mapping[str, int],
+    kind: str, severity: str, part: str, sentence: str, labels: list[str], counts: Counter[str]
 ) -> Iterator[Finding]:
     """Yield a finding about some classes, or nothing if there are none."""
-    items = {label: f"{counts.get(label, 0)} clips" for label in labels}
+    items = {label: f"{counts[label]} clips" for label in labels}
     if items:
         yield Finding(kind, severity, part, sentence.format(n=len(items)), items)
 

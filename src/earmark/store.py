@@ -16,71 +16,33 @@ and tried again by the next build. A source that has changed is computed anew, a
 frames of before stay where they were, unused.
 """
 
-import hashlib
 import json
-import multiprocessing
 import os
 import shutil
-import signal
-import sys
-import threading
 import zlib
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from functools import partial
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from earmark import journal
 from earmark.audio import read_blocks
 from earmark.errors import AudioError, DataError, SettingError
 from earmark.features import FeatureConfig, log_mel_blocks
+from earmark.journal import FRAMES, INDEX, SUMMARY, Clip, Paths
 from earmark.tables import write_beside
+from earmark.workers import map_in_order
 
-VERSION = 1
-FRAMES, INDEX, SUMMARY, LOCK = "frames.f16", "index.jsonl", "store.json", "lock"
 SPILL = 1 << 22  # bytes: a longer clip, of 9 minutes or more, goes through a file of its own
-AHEAD = 8  # clips for each process to be busy with while the first of them is waited for
 STD_FLOOR = 1e-3  # of a mel that never changes, so that it can be divided by
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Paths = Mapping[str, str | os.PathLike[str]]
 Frames16 = NDArray[np.float16]
-
-
-@dataclass(frozen=True)
-class _Clip:
-    """A line of the index: where the frames of a clip are, and what they were computed from."""
-
-    file: str
-    size: int = -1  # bytes of the source; -1 if it could not be looked at
-    mtime_ns: int = 0
-    source_sum: int = 0
-    start: int = 0  # first row
-    n_frames: int = 0
-    frames_sum: int = 0
-    failed: str | None = None  # why it cannot be read
-
-    def is_of(self, path: Path) -> bool:
-        """Whether the source is what it was; one that was only copied or touched is."""
-        try:
-            stat = path.stat()
-            touched = stat.st_mtime_ns != self.mtime_ns
-            return stat.st_size == self.size and not (
-                touched and _file_sum(path) != self.source_sum
-            )
-        except OSError:
-            return False
 
 
 class FeatureStore:
@@ -89,9 +51,7 @@ class FeatureStore:
     It may be used from several processes; sent to another one, it is opened there again.
     """
 
-    def __init__(
-        self, folder: Path, summary: Mapping[str, Any], clips: Mapping[str, _Clip]
-    ) -> None:
+    def __init__(self, folder: Path, summary: Mapping[str, Any], clips: Mapping[str, Clip]) -> None:
         self.folder = folder
         self.config = FeatureConfig(**summary["features"])
         self._clips = {name: clip for name, clip in clips.items() if clip.failed is None}
@@ -121,19 +81,19 @@ class FeatureStore:
                 are now (or set aside).
         """
         folder = Path(folder)
-        summary = _read_summary(folder)
+        summary = journal.read_summary(folder)
         if config is not None:
-            _check_settings(folder, summary["features"], config)
-        index = _read_index(folder)
+            journal.check_settings(folder, summary["features"], config)
+        index = journal.read_index(folder)
         if index.checksum != summary["index_sum"]:
-            raise _damaged(folder, f"{INDEX} is not as it was when the store was finished")
+            raise journal.damaged(folder, f"{INDEX} is not as it was when the store was finished")
         expected = 2 * summary["n_rows"] * summary["features"]["n_mels"]
         size = (folder / FRAMES).stat().st_size if (folder / FRAMES).exists() else 0
         if size != expected:
-            raise _damaged(folder, f"{FRAMES} has {size} bytes instead of {expected}")
+            raise journal.damaged(folder, f"{FRAMES} has {size} bytes instead of {expected}")
         clips = {clip.file: clip for clip in index.clips}
         if files is not None:
-            _check_sources(folder, clips, files)
+            journal.check_sources(folder, clips, files)
         return cls(folder, summary, clips)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -179,7 +139,9 @@ class FeatureStore:
         """Read all the frames and raise if any are not those that were computed."""
         bad = [n for n, clip in self._clips.items() if zlib.crc32(self[n].data) != clip.frames_sum]
         if bad:
-            raise _damaged(self.folder, f"the frames of {_listed(bad)} in {FRAMES} have changed")
+            raise journal.damaged(
+                self.folder, f"the frames of {journal.listed(bad)} in {FRAMES} have changed"
+            )
 
 
 def build_store(
@@ -217,7 +179,7 @@ def build_store(
     report = progress or (lambda done, total: None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with journal.locked(folder):
             known, rows = _resume(folder, config)
             todo = [
                 (name, path)
@@ -240,75 +202,13 @@ def build_store(
     return FeatureStore.open(folder, config)
 
 
-def map_in_order(
-    function: Callable[[Item], Result], items: Collection[Item], processes: int | None = None
-) -> Generator[Result, None, None]:
-    """Yield `function(item)` of each item, in order, from processes of one torch thread each.
-
-    Only a few results are held at a time. Processes end when this one does, even when it is killed.
-
-    >>> list(map_in_order(abs, [-1, -2]))
-    [1, 2]
-    """
-    if processes is None:  # starting a process costs as much as dozens of clips
-        processes = min(_n_processors(), max(1, len(items) // 32))
-    if processes < 1:
-        raise SettingError(f"processes must be 1 or more. Got {processes!r}.")
-    if processes == 1:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield from map(function, items)
-        finally:
-            torch.set_num_threads(before)
-        return
-    # Spawned, not forked: a fork of a process with threads (torch, BLAS) may hang.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker)
-    pending: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            pending.append(pool.submit(function, item))
-            if len(pending) >= AHEAD * processes:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    except BrokenProcessPool as error:
-        raise DataError(
-            "A worker process died: memory may have run out. A script that starts processes needs "
-            'its lines under `if __name__ == "__main__":`; with processes=1 none are started.'
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _n_processors() -> int:
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _start_worker() -> None:
-    """Set a worker up: one thread, and an end with its parent, which a pool does not see to."""
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of Ctrl-C, and ends the pool
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tuple[_Clip, bytes]:
+def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tuple[Clip, bytes]:
     """Return the line of a clip, its start open, and its frames, or the rest of spilled ones."""
     name, path = job
-    clip, spill = _Clip(name), _spill(folder, name)
+    clip, spill = Clip(name), journal.spill_of(folder, name)
     try:
         stat = path.stat()
-        clip = _Clip(name, stat.st_size, stat.st_mtime_ns, _file_sum(path))
+        clip = Clip(name, stat.st_size, stat.st_mtime_ns, journal.file_sum(path))
     except OSError:
         pass  # what is wrong with it is told when it is read
     held, n_frames, checksum = b"", 0, 0
@@ -329,16 +229,16 @@ def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tupl
 
 def _append(
     folder: Path,
-    known: Mapping[str, _Clip],
+    known: Mapping[str, Clip],
     rows: int,
-    computed: Iterable[tuple[_Clip, bytes]],
+    computed: Iterable[tuple[Clip, bytes]],
 ) -> Iterator[None]:
     """Append clips to a store whose frames end at `rows`, a step for each."""
     with (folder / FRAMES).open("ab") as frames, (folder / INDEX).open("ab") as index:
         for clip, held in computed:
             if clip != known.get(clip.file):  # else it failed again, and for the same reason
                 (folder / SUMMARY).unlink(missing_ok=True)
-                spill = _spill(folder, clip.file)
+                spill = journal.spill_of(folder, clip.file)
                 if spill.exists():
                     with spill.open("rb") as file:
                         shutil.copyfileobj(file, frames)
@@ -346,31 +246,34 @@ def _append(
                 frames.write(held)
                 frames.flush()
                 line = clip if clip.failed else replace(clip, start=rows)
-                index.write(_as_line(asdict(line)))
+                index.write(journal.as_line(asdict(line)))
                 index.flush()
                 rows += clip.n_frames
             yield
 
 
-def _resume(folder: Path, config: FeatureConfig) -> tuple[dict[str, _Clip], int]:
+def _resume(folder: Path, config: FeatureConfig) -> tuple[dict[str, Clip], int]:
     """Return the finished clips and where their frames end; what is not finished is cut off."""
     for spill in folder.glob("*.spill"):
         spill.unlink()
     if not (folder / INDEX).exists():
         if (folder / SUMMARY).exists() or (folder / FRAMES).exists():
-            raise _damaged(folder, f"{INDEX} is missing")
-        write_beside(folder / INDEX, _as_line({"version": VERSION, "features": _settings(config)}))
-    index = _read_index(folder)
-    _check_settings(folder, index.features, config)
+            raise journal.damaged(folder, f"{INDEX} is missing")
+        write_beside(
+            folder / INDEX,
+            journal.as_line({"version": journal.VERSION, "features": journal.settings_of(config)}),
+        )
+    index = journal.read_index(folder)
+    journal.check_settings(folder, index.features, config)
     if (folder / SUMMARY).exists():
         FeatureStore.open(folder)  # raises if it is damaged
         return {clip.file: clip for clip in index.clips}, sum(c.n_frames for c in index.clips)
-    whole: dict[str, _Clip] = {}
+    whole: dict[str, Clip] = {}
     rows, end = 0, index.ends[0]
     (folder / FRAMES).touch()
     with (folder / FRAMES).open("rb") as frames:
         for clip, end_of_line in zip(index.clips, index.ends[1:], strict=True):
-            checksum = _sum(frames, 2 * clip.n_frames * config.n_mels)
+            checksum = journal.next_sum(frames, 2 * clip.n_frames * config.n_mels)
             if checksum != clip.frames_sum or clip.start != (0 if clip.failed else rows):
                 break
             whole[clip.file] = clip
@@ -385,13 +288,13 @@ def _finish(folder: Path) -> None:
     for name in (FRAMES, INDEX):
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
-    index = _read_index(folder)
+    index = journal.read_index(folder)
     clips = {clip.file: clip for clip in index.clips}
     failed = [clip.failed for clip in clips.values() if clip.failed]
     if len(failed) == len(clips):
         raise DataError(f"None of {len(clips)} clips can be read. The first: {failed[0]}")
     summary: dict[str, Any] = {
-        "version": VERSION,
+        "version": journal.VERSION,
         "features": index.features,
         "n_clips": len(clips) - len(failed),
         "n_failed": len(failed),
@@ -402,7 +305,7 @@ def _finish(folder: Path) -> None:
     }
     store = FeatureStore(folder, summary, clips)
     summary["mean"], summary["std"] = (values.tolist() for values in store.statistics(store.names))
-    summary["sum"] = zlib.crc32(_as_line(summary))
+    summary["sum"] = zlib.crc32(journal.as_line(summary))
     write_beside(folder / SUMMARY, json.dumps(summary, indent=1).encode())
 
 
@@ -418,128 +321,3 @@ def _statistics(clips: Iterable[Frames16]) -> tuple[NDArray[np.float64], NDArray
     mean = np.asarray(total / count)
     variance = np.maximum(squares / count - mean**2, 0.0)
     return mean, np.maximum(np.sqrt(variance), STD_FLOOR)
-
-
-class _Index(NamedTuple):
-    """What an index holds up to the first line that is not whole."""
-
-    features: dict[str, Any]
-    clips: list[_Clip]
-    ends: list[int]  # in bytes: of the settings, then of each clip
-    checksum: int  # of the whole file
-
-
-def _read_index(folder: Path) -> _Index:
-    content = (folder / INDEX).read_bytes() if (folder / INDEX).exists() else b""
-    first, *lines = content.splitlines(keepends=True) or [b""]
-    features = _parse(folder, INDEX, first).get("features", {})
-    clips, ends = [], [len(first)]
-    for line in lines:
-        try:
-            clip = _Clip(**json.loads(line if line.endswith(b"\n") else b""))
-        except (ValueError, TypeError):
-            break
-        clips.append(clip)
-        ends.append(ends[-1] + len(line))
-    return _Index(features, clips, ends, zlib.crc32(content))
-
-
-def _read_summary(folder: Path) -> dict[str, Any]:
-    if not (folder / SUMMARY).exists():
-        what = "is not finished" if (folder / INDEX).exists() else "is no feature store"
-        raise DataError(f"{folder} {what}; call build_store, which goes on where it was left.")
-    summary = _parse(folder, SUMMARY, (folder / SUMMARY).read_bytes())
-    if summary.pop("sum", None) != zlib.crc32(_as_line(summary)):
-        raise _damaged(folder, f"{SUMMARY} was changed")
-    return summary
-
-
-def _parse(folder: Path, file: str, content: bytes) -> dict[str, Any]:
-    """Return the values of a text in JSON that tells its version, if it is ours."""
-    try:
-        values = dict(json.loads(content))
-        version = values["version"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise _damaged(folder, f"{file} is not as it was written") from error
-    if version != VERSION:
-        raise DataError(
-            f"{folder} is a store of version {version!r}, and this Earmark reads version {VERSION}."
-            " Delete the folder and build it again."
-        )
-    return values
-
-
-def _check_settings(folder: Path, found: Mapping[str, Any], config: FeatureConfig) -> None:
-    wanted = _settings(config)
-    differ = [
-        f"{name} {found.get(name)} instead of {wanted.get(name)}"
-        for name in {**wanted, **found}
-        if found.get(name) != wanted.get(name)
-    ]
-    if differ:
-        raise DataError(
-            f"{folder} holds features of other settings: {', '.join(differ)}. Delete the folder to "
-            "compute them anew, or give another one."
-        )
-
-
-def _check_sources(folder: Path, clips: Mapping[str, _Clip], files: Paths) -> None:
-    lacking = [name for name in files if name not in clips]
-    changed = [name for name in files if name in clips and not clips[name].is_of(Path(files[name]))]
-    for names, what in ((lacking, "does not hold"), (changed, "was computed before changes to")):
-        if names:
-            raise DataError(f"{folder} {what} {_listed(names)}; call build_store to compute them.")
-
-
-def _settings(config: FeatureConfig) -> dict[str, Any]:
-    return {name: value for name, value in asdict(config).items() if name not in ("mean", "std")}
-
-
-def _damaged(folder: Path, how: str) -> DataError:
-    return DataError(f"{folder} is damaged: {how}. Delete the folder and build it again.")
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + rest
-
-
-def _as_line(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values).encode() + b"\n"
-
-
-def _spill(folder: Path, name: str) -> Path:
-    return folder / f"{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.spill"
-
-
-def _file_sum(path: Path) -> int:
-    with path.open("rb") as file:
-        return _sum(file, path.stat().st_size)
-
-
-def _sum(file: BinaryIO, n_bytes: int) -> int:
-    """Return the checksum of the next bytes of a file."""
-    checksum = 0
-    while n_bytes > 0 and (piece := file.read(min(n_bytes, SPILL))):
-        checksum, n_bytes = zlib.crc32(piece, checksum), n_bytes - len(piece)
-    return checksum
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; the system frees it when the process ends, however it ends."""
-    with (folder / LOCK).open("a+") as file:
-        try:
-            if sys.platform == "win32":
-                import msvcrt
-
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            else:
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataError(
-                f"Another process is building the store {folder}; wait for it to end."
-            ) from error
-        yield

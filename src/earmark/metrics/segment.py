@@ -197,7 +197,7 @@ def count_segments(
     n_segments = np.zeros(len(files), np.int64)
     np.maximum.at(n_segments, spans[:, 0], spans[:, 3])
     before = np.cumsum(n_segments) - n_segments
-    stride = int(n_segments.sum()) + 1  # one spare, lest a class touch the next
+    stride = max(1, int(n_segments.sum()))
 
     offsets = spans[:, 1] * stride + before[spans[:, 0]]
     sides = np.stack([in_reference, ~in_reference], axis=1)

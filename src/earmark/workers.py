@@ -1,0 +1,88 @@
+"""A function and items -> its results in order, from several processes.
+
+Conventions: processes are spawned, with one torch thread each, and end when their parent does, even
+when it is killed. Only a few results are held at a time. One process is this one.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Generator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+import torch
+
+from earmark.errors import DataError, SettingError
+
+AHEAD = 8  # items for each process to be busy with while the first of them is waited for
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Collection[Item], processes: int | None = None
+) -> Generator[Result, None, None]:
+    """Yield `function(item)` of each item, in order, from processes of one torch thread each.
+
+    Only a few results are held at a time. Processes end when this one does, even when it is killed.
+
+    >>> list(map_in_order(abs, [-1, -2]))
+    [1, 2]
+    """
+    if processes is None:  # to start one takes two seconds, or hundreds of short clips
+        processes = min(_n_processors(), max(1, len(items) // 64))
+    if processes < 1:
+        raise SettingError(f"processes must be 1 or more. Got {processes!r}.")
+    if processes == 1:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield from map(function, items)
+        finally:
+            torch.set_num_threads(before)
+        return
+    # Spawned, not forked: a fork of a process with threads (torch, BLAS) may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker)
+    pending: deque[Future[Result]] = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) >= AHEAD * processes:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as error:
+        raise DataError(
+            "A worker process died: memory may have run out. A script that starts processes needs "
+            'its lines under `if __name__ == "__main__":`; with processes=1 none are started.'
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _n_processors() -> int:
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _start_worker() -> None:
+    """Set a worker up: one thread, and an end with its parent, which a pool does not see to."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of Ctrl-C, and ends the pool
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()

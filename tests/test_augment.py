@@ -1,0 +1,131 @@
+"""Training-only changes: what they do, what they leave alone, and that a seed repeats them."""
+
+import math
+
+import pytest
+import torch
+
+from earmark.augment import (
+    AugmentConfig,
+    augment,
+    blank,
+    change_gain,
+    mix_up,
+    shift_time,
+)
+from earmark.errors import SettingError
+from earmark.frames import Frames
+
+ALL = AugmentConfig(
+    gain_db=6.0,
+    time_shift=1.0,
+    mixup=1.0,
+    n_time_masks=2,
+    n_mel_masks=2,
+    label_smoothing=0.1,
+)
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def clips(batch=4, n_frames=100):
+    x = torch.randn(batch, n_frames, 8, generator=rng(5))
+    return x, torch.arange(n_frames) < torch.tensor([[n_frames], [60], [1], [30]])[:batch]
+
+
+def test_off_by_default_and_then_nothing_changes():
+    x, mask = clips()
+    targets = torch.eye(4)
+    got = augment(x, mask, targets, AugmentConfig(), Frames(50), rng())
+    assert got[0] is x
+    assert got[1] is mask
+    assert got[2] is targets
+
+
+def test_the_same_generator_state_gives_the_same_batch():
+    x, mask = clips()
+    first = augment(x, mask, torch.eye(4), ALL, Frames(50), rng(3))
+    again = augment(x, mask, torch.eye(4), ALL, Frames(50), rng(3))
+    other = augment(x, mask, torch.eye(4), ALL, Frames(50), rng(4))
+    assert all(a.equal(b) for a, b in zip(first, again, strict=True))
+    assert not first[0].equal(other[0])
+
+
+def test_torchs_global_generator_is_left_alone():
+    x, mask = clips()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    augment(x, mask, torch.eye(4), ALL, Frames(50), rng())
+    assert torch.get_rng_state().equal(before)
+
+
+def test_gain_of_six_decibels_is_at_most_a_factor_of_four_in_power():
+    x = torch.zeros(1000, 2, 2)
+    change = change_gain(x, 6.0, rng())[:, 0, 0]
+    assert change.abs().max() <= math.log(10 ** (6 / 10))
+    assert change.std() > 0.5
+
+
+def test_a_shift_rotates_the_real_frames_and_leaves_padding_where_it_is():
+    x, mask = clips()
+    shifted = shift_time(x, mask, 20, rng())
+    for clip, moved, length in zip(x, shifted, mask.sum(1).tolist(), strict=True):
+        assert moved[length:].equal(clip[length:])
+        rotations = [clip[:length].roll(k, 0) for k in range(-20, 21)]
+        assert any(moved[:length].equal(rotation) for rotation in rotations)
+    assert not shifted[0].equal(x[0])
+
+
+def test_mixup_mixes_clips_and_targets_by_the_same_share():
+    x = torch.arange(6.0).reshape(6, 1, 1).expand(6, 3, 2)
+    targets = torch.arange(6.0)[:, None]
+    mixed, mask, mixed_targets = mix_up(x, None, targets, 1.0, rng())
+    assert mask is None
+    torch.testing.assert_close(mixed[:, 0, 0], mixed_targets[:, 0])
+    assert not mixed_targets.equal(targets)
+
+
+def test_mixup_of_unequal_lengths_keeps_the_longer_clip_and_never_fades_it():
+    x = torch.tensor([1.0, 2.0])[:, None, None].expand(2, 4, 1)
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    for seed in range(9):
+        mixed, longer, _ = mix_up(x, mask, torch.eye(2), 1.0, rng(seed))
+        if mixed.equal(x):
+            continue  # each with itself
+        assert longer.all()
+        assert mixed[:, 2:].eq(1.0).all()
+        return
+    pytest.fail("no pair was mixed in nine draws")
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_blanks_are_the_mean_of_the_real_frames_and_no_longer_than_asked(axis):
+    x, mask = clips()
+    real_mean = x[1, :60].mean()
+    blanked = blank(x, mask, axis, 1, 5, rng(1))
+    changed = (blanked != x).any(3 - axis)
+    assert changed.sum(1).max() <= 5
+    assert changed.any()
+    if changed[1].any():
+        row = changed[1].nonzero()[0].item()
+        value = blanked[1, row, 0] if axis == 1 else blanked[1, 0, row]
+        torch.testing.assert_close(value, real_mean)
+
+
+def test_smoothing_moves_targets_towards_one_half():
+    x, _ = clips()
+    _, _, targets = augment(
+        x, None, torch.eye(4), AugmentConfig(label_smoothing=0.1), Frames(50), rng()
+    )
+    assert targets.min().item() == pytest.approx(0.05)
+    assert targets.max().item() == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"mixup": -1.0}, {"gain_db": math.inf}, {"label_smoothing": 1.0}]
+)
+def test_what_cannot_work_is_refused(wrong):
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        AugmentConfig(**wrong)
