@@ -229,13 +229,13 @@ class TestFromEvents:
         clips = _Clips(curves, clip_probs, RULER, Decoding.uniform(LABELS), BOUNDS)
         durations = whole_seconds(curves)
         line = _Line(clips, reference, Grid(), durations, resolution)
+        assert line.active(0, Rule(0.3, 0.3)).any()
         for median in (0.0, 0.4):
             for threshold in (0.1, 0.3, float(curves[0].max()), 0.6):
                 rule = Rule(threshold, threshold, median, tag_threshold=gate)
                 for at in range(len(LABELS)):
                     peaks = line.peaks(at, rule)
                     np.testing.assert_array_equal(peaks >= threshold, line.active(at, rule))
-                    assert 0 < line.active(at, rule).mean() < 1
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
     def test_the_score_is_that_of_the_events_that_come_out(self, objective):
@@ -287,7 +287,7 @@ class TestFromEvents:
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
     def test_a_perfect_start_outside_the_bounds_is_kept(self, objective):
-        reference = [[Event(0, 2, "cat"), Event(3, 5, "dog")], [Event(1, 2, "owl")]]
+        reference = [[Event(0, 2, "cat"), Event(4, 6, "dog")], [Event(2, 4, "owl")]]
         curves = [np.full((125, 3), 0.01) for _ in reference]
         for curve, events in zip(curves, reference, strict=True):
             for event in events:

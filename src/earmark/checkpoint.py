@@ -83,11 +83,11 @@ def load_checkpoint(
 ) -> tuple[State, dict[str, Tensor]]:
     """Put model and optimizer back where they were; return the state and the best weights."""
     found, tensors = read_checkpoint(out)
-    for name, value in about.items():
-        if found.get(name) != value:
+    for what, wanted in about.items():
+        if found.get(what) != wanted:
             raise SettingError(
-                f"{out / CHECKPOINT} was written with another {name}; resume with what it was "
-                f"started with, or train into another folder. Got {value}, not {found.get(name)}."
+                f"{out / CHECKPOINT} was written with another {what}; resume with what it was "
+                f"started with, or train into another folder. Got {wanted}, not {found.get(what)}."
             )
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}}
     adam: dict[int, dict[str, Tensor]] = {}

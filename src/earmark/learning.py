@@ -8,6 +8,7 @@ does not end the run.
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ def train(
         folder, features.folder, chosen, train_clips, valid_clips, resume, tensorboard, progress
     )
     fabric = _fabric(accelerator, devices, nodes, chosen.training.precision)
-    fabric.launch(fit, job)
+    fabric.launch(partial(fit, job=job))  # Fabric looks into arguments, and Job is frozen
     bundle = _bundle(folder, chosen, train_clips, features, valid_clips)
     detector = Detector(replace(bundle, licence=licence, attribution=tuple(attribution)))
     if fabric.is_global_zero:

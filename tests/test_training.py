@@ -1,0 +1,249 @@
+"""Training: it learns, it stops, it resumes to the bit, and two processes follow one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tones import SMALL, write_tones
+
+from earmark.batches import draw_order, read_batch, with_statistics
+from earmark.checkpoint import CHECKPOINT, Epoch, parse_state, read_checkpoint
+from earmark.data import Manifest, clip_paths
+from earmark.errors import DataError, SettingError
+from earmark.features import FeatureConfig, normalise
+from earmark.learning import MODEL, train
+from earmark.settings import TrainingConfig
+from earmark.store import build_store
+from earmark.training import HISTORY, learning_rate
+
+ONE_THREAD = "training.threads=1"
+
+
+@pytest.fixture(scope="module")
+def tones(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tones")
+    write_tones(folder, 24, seed=1, prefix="train", ragged=True)
+    write_tones(folder, 8, seed=2, prefix="valid")
+    return folder
+
+
+def run(tones, out, *words, **choices):
+    tables = (tones / "train_weak.tsv", tones / "valid_weak.tsv", tones / "audio", out)
+    words = [*SMALL, ONE_THREAD, "training.max_epochs=3", *words]
+    return train(*tables, settings=words, store=tones / "features", **choices)
+
+
+def weights(out):
+    return load_file(out / MODEL)
+
+
+def test_it_leaves_a_checkpoint_a_history_and_a_model(tones, tmp_path):
+    detector = run(tones, tmp_path / "run")
+    assert detector.labels == ("high", "low")
+    lines = (tmp_path / "run" / HISTORY).read_text().splitlines()
+    assert lines[0].split("\t") == list(Epoch.__dataclass_fields__)
+    assert len(lines) == 4
+    about, _ = read_checkpoint(tmp_path / "run")
+    state = parse_state(about["state"])
+    assert state.finished
+    assert state.best_loss == min(row.valid_loss for row in state.history)
+    assert (tmp_path / "run" / MODEL).exists()
+    assert not list((tmp_path / "run").glob(".*partial*"))
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tones, tmp_path):
+    words = [
+        "model.dropout=0.2",
+        "augment.mixup=0.5",
+        "augment.n_time_masks=1",
+        "augment.gain_db=3",
+    ]
+    run(tones, tmp_path / "a", *words)
+    run(tones, tmp_path / "b", *words)
+    run(tones, tmp_path / "c", *words, "training.seed=1")
+    a, b, c = (weights(tmp_path / name) for name in "abc")
+    assert all(a[name].equal(b[name]) for name in a)
+    assert not all(a[name].equal(c[name]) for name in a)
+
+
+COMMAND = """
+import sys
+from earmark.learning import train
+root, out, resume = sys.argv[1:4]
+train(f"{root}/train_weak.tsv", f"{root}/valid_weak.tsv", f"{root}/audio", out,
+      settings=sys.argv[4:], store=f"{root}/features", resume=resume == "resume")
+"""
+
+
+def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
+    words = [*SMALL, ONE_THREAD, "training.max_epochs=6", "model.dropout=0.2"]
+    words += ["augment.mixup=0.5", "augment.time_shift=1.0", "training.schedule=plateau"]
+    words += ["training.checkpoint_seconds=0", "training.patience=20"]  # a checkpoint every step
+
+    def start(out, resume="new"):
+        arguments = [sys.executable, "-c", COMMAND, str(tones), str(out), resume, *words]
+        with (tmp_path / "errors.txt").open("w") as errors:
+            return subprocess.Popen(arguments, stderr=errors)
+
+    whole = start(tmp_path / "whole")
+    assert whole.wait() == 0, (tmp_path / "errors.txt").read_text()
+    out, checkpoint = tmp_path / "killed", tmp_path / "killed" / CHECKPOINT
+    rng = np.random.default_rng(0)
+    kills = 0
+    for _ in range(20):
+        process = start(out, "resume" if checkpoint.exists() else "new")
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        # Wait until it has gone on by at least a step, then kill it in the midst of another.
+        while process.poll() is None:
+            if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
+                time.sleep(rng.uniform(0, 0.3))
+                break
+            time.sleep(0.01)
+        if process.poll() is not None:
+            break
+        if kills == 3:
+            assert process.wait() == 0, (tmp_path / "errors.txt").read_text()
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills >= 2, f"it was killed {kills} times only"
+    assert process.returncode == 0, (tmp_path / "errors.txt").read_text()
+    a, b = weights(tmp_path / "whole"), weights(out)
+    assert all(a[name].equal(b[name]) for name in a)
+    a, b = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "killed"))
+    assert all(a[name].equal(b[name]) for name in a)
+
+
+def test_resuming_with_other_settings_or_data_is_refused(tones, tmp_path):
+    run(tones, tmp_path / "run")
+    with pytest.raises(SettingError, match="already holds a training"):
+        run(tones, tmp_path / "run")
+    with pytest.raises(SettingError, match="another data or settings"):
+        run(tones, tmp_path / "run", "training.seed=5", resume=True)
+    with pytest.raises(DataError, match="no checkpoint"):
+        run(tones, tmp_path / "empty", resume=True)
+    (tmp_path / "run" / CHECKPOINT).write_bytes(b"nonsense")
+    with pytest.raises(DataError, match="is damaged"):
+        run(tones, tmp_path / "run", resume=True)
+
+
+def test_resuming_a_finished_training_changes_nothing(tones, tmp_path):
+    run(tones, tmp_path / "run")
+    before = weights(tmp_path / "run")
+    run(tones, tmp_path / "run", resume=True)
+    after = weights(tmp_path / "run")
+    assert all(before[name].equal(after[name]) for name in before)
+
+
+def test_it_stops_when_validation_gets_no_better(tones, tmp_path):
+    run(tones, tmp_path / "run", "training.max_epochs=50", "training.patience=2",
+        "training.learning_rate=1e-9")  # fmt: skip
+    about, _ = read_checkpoint(tmp_path / "run")
+    state = parse_state(about["state"])
+    assert len(state.history) < 50
+    assert len(state.history) == state.best_epoch + 1 + 2
+
+
+def test_two_processes_follow_the_loss_curve_of_one(tones, tmp_path):
+    """In processes of their own: torch starts others only from a plain script."""
+    script = Path(tmp_path / "two.py")
+    script.write_text(
+        "import sys\n"
+        "from earmark.learning import train\n"
+        "if __name__ == '__main__':\n"
+        "    root, out, devices = sys.argv[1:4]\n"
+        "    train(f'{root}/train_weak.tsv', f'{root}/valid_weak.tsv', f'{root}/audio', out,\n"
+        "          settings=sys.argv[4:], store=f'{root}/features', devices=int(devices))\n"
+    )
+    curves = []
+    for devices in ("1", "2"):
+        out = tmp_path / devices
+        words = [*SMALL, ONE_THREAD, "training.max_epochs=3", "training.learning_rate=0.001"]
+        done = subprocess.run(
+            [sys.executable, str(script), str(tones), str(out), devices, *words],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        about, _ = read_checkpoint(out)
+        assert about["number of processes"] == devices
+        curves.append([(e.train_loss, e.valid_loss) for e in parse_state(about["state"]).history])
+    np.testing.assert_allclose(*curves, rtol=2e-3)
+
+
+def test_balanced_batches_give_rare_classes_their_turn():
+    targets = torch.zeros(100, 2)
+    targets[:, 0] = 1
+    targets[:5] = torch.tensor([0.0, 1.0])
+    order = draw_order(targets, TrainingConfig(balanced=True), epoch=3)
+    assert len(order) == 100
+    assert sum(row < 5 for row in order) == 50
+    plain = draw_order(targets, TrainingConfig(), epoch=3)
+    assert sorted(plain) == list(range(100))
+    assert plain != draw_order(targets, TrainingConfig(), epoch=4)
+
+
+def test_clips_without_a_tag_are_a_class_of_their_own_when_balanced():
+    targets = torch.zeros(10, 1)
+    targets[0] = 1
+    order = draw_order(targets, TrainingConfig(balanced=True), epoch=0)
+    assert order.count(0) == 5
+
+
+def test_learning_rates():
+    config = TrainingConfig(schedule="cosine", max_epochs=10, warmup=1.0)
+    rates = [learning_rate(config, p, []) for p in (0.0, 0.5, 1.0, 5.0, 10.0)]
+    assert rates[0] < rates[1] < rates[2]
+    assert rates[2] > rates[3] > rates[4] == pytest.approx(1e-5)
+    rows = [Epoch(i, 0, 0, loss, 0) for i, loss in enumerate([3, 2, 2, 2, 2, 1, 1, 1, 1])]
+    plateau = TrainingConfig(schedule="plateau", plateau=3)
+    assert learning_rate(plateau, 0, rows[:4]) == 1e-3
+    assert learning_rate(plateau, 0, rows[:5]) == 5e-4
+    assert learning_rate(plateau, 0, rows) == 2.5e-4
+
+
+def test_normalised_training_clips_have_mean_0_and_deviation_1(tones, tmp_path):
+    clips = Manifest.read(tones / "train_weak.tsv", tones / "audio")
+    config = FeatureConfig(rate=8000, n_mels=16, f_max=4000.0)
+    store = build_store(tmp_path / "store", clip_paths(clips), config)
+    fitted = with_statistics(config, store, clips)
+    frames = [normalise(read_batch(store, clips, [row])[0], fitted)[0] for row in range(len(clips))]
+    every = torch.cat(frames)
+    torch.testing.assert_close(every.mean(0), torch.zeros(16), atol=1e-2, rtol=0)
+    torch.testing.assert_close(every.std(0), torch.ones(16), atol=1e-2, rtol=0)
+
+
+def test_a_clip_that_cannot_be_read_is_set_aside_and_told(tones, tmp_path):
+    folder = tmp_path / "data"
+    write_tones(folder, 12, seed=5, prefix="train")
+    (folder / "audio" / "train_003.wav").write_bytes(b"RIFF, it says")
+    told = []
+    detector = train(
+        folder / "train_weak.tsv",
+        audio=folder / "audio",
+        out=tmp_path / "run",
+        settings=[*SMALL, ONE_THREAD, "training.max_epochs=1"],
+        tell=told.append,
+    )
+    assert any("set apart for validation" in sentence for sentence in told)
+    assert any("train_003.wav" in sentence for sentence in told)
+    about = detector.bundle.training
+    assert about["n_train"] + about["n_valid"] == 11
+
+
+def test_tensorboard_gets_its_curves_on_request(tones, tmp_path):
+    pytest.importorskip("tensorboard", reason="needs the extra 'tb'")
+    run(tones, tmp_path / "run", "training.max_epochs=1", tensorboard=True)
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def test_several_machines_need_a_launcher(tones, tmp_path):
+    with pytest.raises(SettingError, match="torchrun or SLURM"):
+        run(tones, tmp_path / "run", nodes=2)
