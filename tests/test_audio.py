@@ -177,6 +177,35 @@ def test_a_truncated_file_is_noticed(tmp_path, kind, part):
         assert_one_clear_sentence(error, str(path), "cut short")
 
 
+@pytest.mark.parametrize(
+    ("form", "subtype"), [("VOC", "PCM_16"), ("VOC", "ULAW"), ("MAT4", "PCM_16"), ("WVE", "ALAW")]
+)
+def test_a_truncated_file_is_noticed_where_libsndfile_only_notes_it(form, subtype):
+    file = io.BytesIO()
+    soundfile.write(file, noise(1.0, 8000), 8000, format=form, subtype=subtype)
+    content = file.getvalue()
+    assert len(read_audio(io.BytesIO(content))[0]) in (8000, 8001)  # VOC's last byte is its mark
+    for part in (0.3, 0.97):
+        with pytest.raises(AudioError) as error:
+            read_audio(io.BytesIO(content[: round(part * len(content))]))
+        assert_one_clear_sentence(error, "cut short")
+
+
+def test_a_gsm_of_odd_length_raises_no_false_alarm():
+    file = io.BytesIO()
+    soundfile.write(file, noise(4.000125, 8000), 8000, format="WAV", subtype="GSM610")
+    file.seek(0)
+    assert "seems to be truncated" in soundfile.SoundFile(file).extra_info
+    assert len(read_audio(file)[0]) >= 32001
+
+
+def test_a_truncated_flac_is_believed_when_asked_for_its_duration_only():
+    cut = io.BytesIO(ENCODED["flac"][: len(ENCODED["flac"]) // 2])
+    assert audio_duration(cut) == 3.0
+    with pytest.raises(AudioError, match="cut short"):
+        read_audio(cut)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(AudioError, match="does not exist") as error:
         read_audio(tmp_path / "none.wav")
@@ -246,7 +275,15 @@ def test_a_start_beyond_the_end_is_told_with_the_end(kind):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"start": -1.0}, {"start": np.nan}, {"duration": 0.0}, {"rate": 0}, {"rate": 44.1}]
+    "wrong",
+    [
+        {"start": -1.0},
+        {"start": np.nan},
+        {"duration": 0.0},
+        {"rate": 0},
+        {"rate": 44.1},
+        {"rate": True},
+    ],
 )
 def test_a_setting_that_cannot_work_is_told(wrong):
     with pytest.raises(SettingError, match="Got"):
@@ -260,6 +297,13 @@ def test_a_file_object_of_text_or_closed_is_told(tmp_path):
     file.close()
     with pytest.raises(AudioError, match="closed file"):
         read_audio(file)
+
+
+@pytest.mark.parametrize("source", [None, ENCODED["wav"], 3])
+def test_what_is_neither_path_nor_file_object_is_told(source):
+    for read in (read_audio, audio_duration, lambda source: list(read_blocks(source))):
+        with pytest.raises(SettingError, match=f"Got {type(source).__name__}"):
+            read(source)
 
 
 def test_three_samples_are_too_short_to_be_resampled_far_down():

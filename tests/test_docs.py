@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 REPO = Path(__file__).parent.parent
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
@@ -36,12 +37,28 @@ def test_every_link_leads_somewhere(page):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_made_parts_are_up_to_date(monkeypatch):
+@pytest.fixture
+def build(monkeypatch):
     monkeypatch.syspath_prepend(str(REPO))
     monkeypatch.delitem(sys.modules, "docs", raising=False)
     from docs import build
 
+    return build
+
+
+def test_the_gradient_figure_is_drawn_as_a_png(build, tmp_path):
+    path = tmp_path / "gradients.png"
+    build.FIGURES["docs/images/gradients.png"](path)
+    with Image.open(path) as image:
+        image.verify()
+        assert image.format == "PNG"
+        assert min(image.size) > 500
+
+
+def test_made_parts_are_up_to_date(build):
     for page, make_part in build.PARTS.items():
         assert make_part() in (REPO / page).read_text(), f"{page}: run make docs"
     for image in build.FIGURES:
         assert (REPO / image).exists(), f"{image}: run make docs"
+        with Image.open(REPO / image) as picture:
+            picture.verify()

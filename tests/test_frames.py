@@ -66,3 +66,17 @@ def test_a_rate_that_is_none_is_refused(rate):
 def test_pooling_by_nothing_is_refused():
     with pytest.raises(SettingError, match=r"1 or more\. Got 0"):
         Frames(50).pooled(0)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -float("inf")])
+def test_a_time_that_is_no_number_is_refused(time):
+    for ask in (Frames(50).count, Frames(50).index):
+        with pytest.raises(SettingError, match=r"finite number of seconds\. Got"):
+            ask(time)
+
+
+def test_a_duration_below_zero_is_refused_and_a_time_below_zero_has_its_frame():
+    with pytest.raises(SettingError, match=r"0 s or more\. Got -1\.0"):
+        Frames(50).count(-1.0)
+    assert Frames(50).count(0.0) == Frames(50).count(-1e-12) == 0
+    assert Frames(50).index(-0.01) == -1

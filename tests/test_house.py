@@ -33,17 +33,26 @@ FILES = {room_of(path): path for path in sorted(SRC.rglob("*.py")) if room_of(pa
 
 def imports_of(room: str) -> set[str]:
     """The rooms that `room` imports, anywhere in its file."""
+    return imports_in(FILES[room].read_text(), room)
+
+
+def imports_in(code: str, room: str) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(FILES[room].read_text())):
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name.split(".")[0] == "earmark"}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{room} imports relatively; write the room's name"
             if node.module.split(".")[0] == "earmark":
-                names = {f"{node.module}.{alias.name}" for alias in node.names}
-                inner = {name for name in names if name.removeprefix("earmark.") in FILES}
-                found |= inner or {node.module}
+                for alias in node.names:
+                    inner = f"{node.module}.{alias.name}"
+                    found.add(inner if inner.removeprefix("earmark.") in FILES else node.module)
     return {name.removeprefix("earmark.") for name in found}
+
+
+def test_an_import_from_the_front_is_seen_beside_that_of_a_room():
+    code = "from earmark import audio, Model\nfrom earmark.pooling import Stage, stages\n"
+    assert imports_in(code, "demo") == {"audio", "earmark", "pooling", "pooling.stages"}
 
 
 def test_every_file_is_a_room_of_the_plan():

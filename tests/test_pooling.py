@@ -208,6 +208,108 @@ def test_masks_may_have_holes_for_single_pooling(name):
         torch.testing.assert_close(got[i : i + 1], want, atol=1e-15, rtol=0)
 
 
+def test_with_stages_segments_are_counted_by_position_padding_included():
+    x = torch.tensor([[[0.9], [0.1], [0.2], [0.2]]], dtype=torch.float64)
+    alone = linear_pool(x, stages=(2,))
+    empty = torch.zeros(1, 1, 1, dtype=torch.float64)
+    behind, in_front = torch.cat([x, empty], 1), torch.cat([empty, x], 1)
+    real = torch.tensor([[True] * 4])
+    last, first = torch.nn.functional.pad(real, (0, 1)), torch.nn.functional.pad(real, (1, 0))
+    assert linear_pool(behind, last, stages=(2,)).equal(alone)
+    # (-, 0.9), (0.1, 0.2), (0.2): another grouping, and another score.
+    assert (linear_pool(in_front, first, stages=(2,)) - alone).abs() > 1e-3
+    assert linear_pool(in_front, first).equal(linear_pool(x))
+
+
+@pytest.mark.parametrize("junk", [9.0, -9.0, math.nan, math.inf])
+@pytest.mark.parametrize("stages", [(), (5, 5, 5)])
+def test_weights_of_your_own_may_hold_anything_at_padding(stages, junk):
+    x, _ = bags(33)
+    w, _ = bags(33, seed=1)
+    mask = torch.arange(33).expand(2, 33) < torch.tensor([[20], [33]])
+    filled = w.masked_fill(~mask.unsqueeze(2), junk).requires_grad_()
+    got = pool(x, filled, mask, stages)[-1].probs.squeeze(1)
+    want = pool(x[:1, :20], w[:1, :20], stages=stages)[-1].probs.squeeze(1)
+    torch.testing.assert_close(got[:1], want, atol=1e-15, rtol=0)
+    got.sum().backward()
+    assert filled.grad.isfinite().all()
+    assert filled.grad[0, 20:].eq(0).all()
+
+
+@pytest.mark.parametrize("over", ["frames", "classes"])
+def test_logits_of_your_own_may_hold_anything_at_padding(over):
+    x, _ = bags(33)
+    logits, _ = bags(33, seed=1)
+    mask = torch.arange(33).expand(2, 33) < torch.tensor([[20], [0]])
+    filled = logits.masked_fill(~mask.unsqueeze(2), math.nan).requires_grad_()
+    got = attention_pool(x, filled, mask, over=over)
+    want = attention_pool(x[:1, :20], logits[:1, :20], over=over)
+    torch.testing.assert_close(got[:1], want, atol=1e-15, rtol=0)
+    assert got[1].eq(0).all()
+    got.sum().backward()
+    assert filled.grad.isfinite().all()
+
+
+@every_pooling
+def test_a_batch_of_no_clips_gives_none(name, rule):
+    x, u = bags(33, batch=0)
+    pooling = make(name, rule=rule)
+    assert pooling(x, u).shape == (0, N_CLASSES)
+    assert pooling(x, u, torch.ones(0, 33, dtype=torch.bool)).shape == (0, N_CLASSES)
+
+
+@pytest.mark.parametrize("exponent", [-0.5, 0.0])
+def test_a_learned_power_finds_its_way_back_from_zero_and_below(exponent):
+    x, _ = bags(33)
+    pooling = Pooling("power", stages=(5,)).double()
+    torch.nn.init.constant_(pooling.weighting.exponent, exponent)
+    optimiser = torch.optim.SGD(pooling.parameters(), lr=1.0)
+    target = power_pool(x, 2.0, stages=(5,))
+    for _ in range(300):
+        loss = (pooling(x) - target).square().sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert abs(pooling.weighting.exponent.item()) == pytest.approx(2.0, abs=0.05)
+
+
+def test_a_power_never_acts_as_a_negative_one():
+    x, _ = bags(33)
+    pooling = Pooling("power", stages=()).double()
+    for exponent in (-3.0, -0.5, -1e-9, 0.0, 0.5):
+        torch.nn.init.constant_(pooling.weighting.exponent, exponent)
+        torch.testing.assert_close(pooling(x), power_pool(x, abs(exponent)))
+        assert (pooling(x) >= x.mean(1) - 1e-15).all()
+    assert power_pool(x, -3.0).equal(power_pool(x, 0.0))
+
+
+@pytest.mark.parametrize("stages", [(5, 5, 5), (4, 3)])
+def test_functions_take_the_rule_for_stage_weights_too(stages):
+    x, u = bags(33)
+    layer = make("attention").weighting.layer
+    calls = {
+        "max": max_pool(x, stages=stages, stage_weights="mean"),
+        "average": average_pool(x, stages=stages, stage_weights="mean"),
+        "linear": linear_pool(x, stages=stages, stage_weights="mean"),
+        "exp": exp_pool(x, stages=stages, stage_weights="mean"),
+        "attention": attention_pool(x, layer(u), stages=stages, stage_weights="mean"),
+        "auto": auto_pool(x, 1.0, stages=stages, stage_weights="mean"),
+        "power": power_pool(x, 1.0, stages=stages, stage_weights="mean"),
+        "noisy-or": noisy_or_pool(x, stages=stages, stage_weights="mean"),
+    }
+    for name, got in calls.items():
+        torch.testing.assert_close(got, make(name, stages, "mean")(x, u), atol=1e-15, rtol=0)
+
+
+def test_stages_may_be_numpys_integers():
+    x, _ = bags(33)
+    want = linear_pool(x, stages=(5, 3))
+    for stages in (np.array([5, 3]), [np.int64(5), np.uint8(3)]):
+        assert linear_pool(x, stages=stages).equal(want)
+        assert Pooling("linear", stages).stages == (5, 3)
+        assert all(type(length) is int for length in Pooling("linear", stages).stages)
+
+
 floats_32 = st.floats(0, 1, width=32)
 
 
@@ -380,6 +482,22 @@ def test_half_precision_is_pooled_in_single_precision(name, rule):
     torch.testing.assert_close(got.double(), exact, atol=3e-3, rtol=0)
 
 
+@pytest.mark.parametrize("name", MEANS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_long_bags_in_half_precision_lose_nothing_but_the_last_rounding(name, dtype):
+    # 70,000 frames: in float16 the sum of their weights alone would be infinite.
+    x, u = bags(70_000, batch=1, dtype=dtype)
+    pooling = make(name, (), dtype=dtype)
+    with torch.no_grad():
+        got = pooling(x, u)
+        if pooling.weighting.needs_hidden:  # the layer itself may round; what follows may not
+            logits = pooling.weighting.layer(u).double()
+            want = attention_pool(x.double(), logits, over=pooling.weighting.over)
+        else:
+            want = make(name, ())(x.double())
+    torch.testing.assert_close(got.double(), want, atol=0, rtol=0.51 * torch.finfo(dtype).eps)
+
+
 @every_pooling
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_changes_little(name, rule, dtype):
@@ -415,7 +533,7 @@ def test_a_stage_of_one_frame_changes_nothing():
     [
         (lambda: Pooling("liner"), "did you mean 'linear'"),
         (lambda: Pooling("linear", stage_weights="own"), "rule for stage weights 'own'"),
-        (lambda: Pooling("linear", stages=(5, 0)), r"1 or more. Got \(5, 0\)"),
+        (lambda: Pooling("linear", stages=(5, 0)), r"1 or more, .* Got \(5, 0\)"),
         (lambda: Pooling("linear", stages=(2.5,)), "whole numbers"),
         (lambda: Pooling("attention"), "need n_hidden and n_classes"),
         (lambda: Pooling("linear", stage_weights="learned"), "need n_hidden and n_classes"),
@@ -434,11 +552,59 @@ def test_a_stage_of_one_frame_changes_nothing():
         (lambda: make("attention")(bags(4)[0]), "needs hidden .* Got None"),
         (lambda: make("attention")(bags(4)[0], bags(5)[1]), r"Got shape \(2, 5, 6\)"),
         (
+            lambda: make("attention")(bags(4)[0], bags(4)[1], torch.ones(2, 4)),
+            "bool tensor .* Got torch.float32",
+        ),
+        (
+            lambda: make("linear", rule="learned")(*bags(4), torch.ones(2, 3).bool()),
+            r"mask must .* of shape \(2, 3\)",
+        ),
+        (lambda: make("attention")(torch.rand(2, 3), bags(4)[1]), r"\(batch, frames, classes\)"),
+        (lambda: make("attention")(bags(4)[0], bags(4)[1][..., :5]), r"\(2, 4, 6\)\. Got .* 5\)"),
+        (lambda: make("linear", rule="learned")(bags(4)[0]), "needs hidden .* Got None"),
+        *(
+            (lambda name=name: make(name)(bags(4)[0][..., :2], bags(4)[1]), "n_classes=3. Got .* 2")
+            for name in ("attention", "class-attention", "auto", "power")
+        ),
+        (
+            lambda: make("linear", rule="learned")(bags(4)[0][..., :1], bags(4)[1]),
+            "n_classes=3. Got .* 1",
+        ),
+        *(
+            (lambda stages=stages: linear_pool(bags(4)[0], stages=stages), "Stages are whole")
+            for stages in (5, (0,), (2.0,), (True,), ("5",), None, (-1,), np.array([2.5]))
+        ),
+        (lambda: Pooling("linear", stages=5), "whole numbers .* Got 5"),
+        (
+            lambda: linear_pool(bags(4)[0], stage_weights="meen"),
+            "rule for stage weights 'meen'; did you mean 'mean'",
+        ),
+        (lambda: exp_pool(bags(4)[0], stages=(2,), stage_weights="learned"), "need stage_logits"),
+        (
+            lambda: pool(*bags(4)[:1] * 2, None, (2, 2), "learned", [torch.zeros(2, 2, 3)]),
+            r"Got 1 for stages=\(2, 2\)",
+        ),
+        (
+            lambda: pool(*bags(4)[:1] * 2, None, (2,), "learned", [torch.zeros(2, 3, 3)]),
+            r"stage_logits must have the shape \(2, 2, 3\)\. Got shape \(2, 3, 3\)",
+        ),
+        (
+            lambda: pool(*bags(4)[:1] * 2, None, (2,), "self", [torch.zeros(2, 2, 3)]),
+            "other rules take none",
+        ),
+        (lambda: attention_pool(*bags(4)[:1] * 2, over="foo"), "axis for attention 'foo'"),
+        (lambda: attention_pool(*bags(4)), r"logits must .* \(2, 4, 3\)\. Got shape \(2, 4, 6\)"),
+        (lambda: pool(bags(4)[0], torch.ones(2, 4, 1)), r"weights must have the shape \(2, 4, 3\)"),
+        (lambda: pool(bags(4)[0], torch.ones(2, 4)), r"Got shape \(2, 4\)"),
+        (lambda: auto_pool(bags(4)[0], torch.ones(4)), r"sharpness must .* \(3,\).* \(4,\)"),
+        (lambda: power_pool(bags(4)[0], torch.ones(2, 3)), r"exponent must .* \(2, 3\)"),
+        (
             lambda: pool(bags(4)[0], bags(4)[0], stages=(2,), stage_weights="learned"),
             "need stage_logits",
         ),
     ],
 )
 def test_wrong_use_gets_one_clear_sentence(call, sentence):
-    with pytest.raises(SettingError, match=sentence):
+    with pytest.raises(SettingError, match=sentence) as error:
         call()
+    assert "\n" not in str(error.value)

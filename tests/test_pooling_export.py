@@ -55,14 +55,19 @@ def test_compiled_to_machine_code_it_says_the_same_():
         assert_same(compiled, pooling, 126)
 
 
-@pytest.mark.parametrize(("name", "rule"), CASES)
-def test_onnx_keeps_the_time_axis_free(name, rule):
+AUTO = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+NAMED = {0: torch.export.Dim("batch"), 1: torch.export.Dim("frames", min=126)}
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "axes"), [*((*case, AUTO) for case in CASES), ("attention", "self", NAMED)]
+)
+def test_onnx_keeps_the_time_axis_free(name, rule, axes):
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
     pytest.importorskip("onnxscript", reason="needs the extra 'onnx'")
     pooling = make(name, rule)
     # An example in which every stage holds more than one segment: torch.export takes a size of 1
     # for a constant. docs/pooling.md says so too.
-    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("frames", min=126)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations
         program = torch.onnx.export(

@@ -116,6 +116,40 @@ def test_modules_and_closed_forms_agree_through_their_own_weights():
     assert (closed_form("linear", x.detach(), stages=(5, 5, 5)).dx - dx).abs().max() < TOLERANCE
 
 
+@pytest.mark.parametrize("stages", [(), (5,), (5, 5, 5)])
+@pytest.mark.parametrize("name", ["max", "average", "linear", "exp"])
+def test_a_clip_of_zeros_has_the_gradient_that_autograd_gives_it(name, stages):
+    x = torch.zeros(125, dtype=torch.float64, requires_grad=True)
+    dx, _ = autograd(name, x, None, stages)
+    torch.testing.assert_close(closed_form(name, x.detach(), stages=stages).dx, dx)
+    if name == "linear":
+        assert dx.eq(0).all()
+        assert gradients.linear_single_dx(x.detach()).eq(0).all()
+        assert gradients.linear_dx(x.detach(), 5).eq(0).all()
+
+
+def test_attention_without_weight_has_no_gradient_in_x():
+    x, _ = clip()
+    nothing = torch.zeros(125, dtype=torch.float64)
+    for stages in ((), (5, 5, 5)):
+        assert closed_form("attention", x.detach(), nothing, stages).dx.eq(0).all()
+    assert gradients.attention_dx(x.detach(), nothing, 5).eq(0).all()
+    assert gradients.attention_dw(x.detach(), nothing, 5).isfinite().all()
+
+
+def test_exp_pushes_every_frame_up_in_single_pooling_but_not_under_the_hierarchy():
+    for seed in range(3):
+        assert (closed_form("exp", clip(seed)[0].detach()).dx > 0).all()
+    x = torch.full((125,), 0.95, dtype=torch.float64)
+    x[:25], x[0] = 0.02, 0.95
+    assert (closed_form("exp", x).dx > 0).all()
+    pushed = closed_form("exp", x, stages=(5, 5, 5)).dx
+    assert pushed[0].item() == pytest.approx(-0.0075, abs=1e-4)  # alone and loud in a quiet part
+    assert (pushed[1:] > 0).all()
+    dx, _ = autograd("exp", x.requires_grad_(), None, (5, 5, 5))
+    assert (pushed - dx).abs().max() < TOLERANCE
+
+
 def test_wrong_use_gets_one_clear_sentence():
     x, w = clip()
     with pytest.raises(SettingError, match="whole segments of 7"):

@@ -13,7 +13,10 @@ from earmark.errors import DataError, SettingError
 from earmark.events import Event
 from earmark.frames import Frames
 from earmark.metrics import segment_scores
-from earmark.tuning import OBJECTIVES, Grid, Share, _Clips, _Line, tune_decoding
+from earmark.tuning import OBJECTIVES, Grid, tune_decoding
+from earmark.tuning.clips import Clips
+from earmark.tuning.line import Line
+from earmark.tuning.thresholds import Share
 
 RULER = Frames(12.5)
 LABELS = ("cat", "dog", "owl")
@@ -226,9 +229,9 @@ class TestFromEvents:
     def test_a_plain_rule_finds_a_class_just_where_its_peaks_reach(self, resolution, gate):
         """The sweep over thresholds looks at peaks alone, and never decodes."""
         curves, clip_probs, _, reference = make_clips(8)
-        clips = _Clips(curves, clip_probs, RULER, Decoding.uniform(LABELS), BOUNDS)
+        clips = Clips(curves, clip_probs, RULER, Decoding.uniform(LABELS), BOUNDS)
         durations = whole_seconds(curves)
-        line = _Line(clips, reference, Grid(), durations, resolution)
+        line = Line(clips, reference, 0.8, durations, resolution)
         assert line.active(0, Rule(0.3, 0.3)).any()
         for median in (0.0, 0.4):
             for threshold in (0.1, 0.3, float(curves[0].max()), 0.6):
@@ -305,6 +308,7 @@ class TestFromEvents:
         )
         assert tuned.decoding == start
         assert tuned.score == tuned.start_score == (0.0 if objective == "error_rate" else 1.0)
+        assert math.copysign(1, tuned.score) == 1, "a perfect error rate is told as 0, not as -0"
 
     def test_the_overall_objectives_do_not_lose_to_the_class_wise_optimum(self):
         clips = make_clips(12, seed=3)

@@ -6,8 +6,9 @@ open. Whole and in blocks give the same samples bit for bit, because both walk t
 part of a recording is resampled by itself, as if nothing lay before and after it.
 
 A recording that cannot be trusted raises `AudioError`, also when its decoder would not mind: cut
-short, empty, or holding NaN. An mp3 or flac that was streamed, without a word on its own length, is
-read to its end and cannot be told from a truncated one.
+short, empty, or holding NaN. What cannot be told from a whole recording is read to its end: a
+truncated mp3 or flac that was streamed, without a word on its own length; and anything truncated in
+AVR, IRCAM, MAT5, MPC2K, NIST, PAF, PVF, SDS or XI, whose header libsndfile does not hold to.
 """
 
 import os
@@ -40,10 +41,13 @@ BLOCK = 2.0  # seconds at a time: more is slower, since its memory is fetched an
 SLACK = 2304  # samples: two mp3 frames, by which encoders differ in counting their own delay
 STREAMED = 0x7FFF0000  # bytes: sox, arecord and ffmpeg write about 2 or 4 GiB into a pipe's header
 
-# What libsndfile noted while it parsed, such as "data : 264600 (should be 26420)".
+# What libsndfile noted while it parsed, such as "data : 264600 (should be 26420)", and what it says
+# of VOC and MAT4. "data chunk seems to be truncated" is no such note: any odd gsm gets it.
 _CUT = re.compile(
-    r"^ *(?:data|SSND|BODY|Data Size|Riff size|riff) *: (\d+) \(should be (\d+)\)", re.MULTILINE
+    r"^ *(?:data|SSND|BODY|Data Size|Data length|Riff size|riff)(?: *:)? (\d+) \(?should be (\d+)",
+    re.MULTILINE,
 )
+_CUT_SOMEWHERE = re.compile(r"^(?:Seems|\*\*\* File seems) to be (?:a )?truncated", re.MULTILINE)
 
 
 def read_audio(
@@ -94,7 +98,8 @@ def audio_duration(source: Source) -> float:
     """Return how many seconds a recording lasts.
 
     The header is asked where it can be trusted; an mp3 is decoded, since its header may promise
-    more or less than there is.
+    more or less than there is. A truncated flac is believed: only `read_audio` and `read_blocks`
+    meet its end.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -274,6 +279,11 @@ def _opened(source: Source) -> Iterator[_Recording]:
         except (OSError, ValueError) as error:
             raise AudioError(f"{name} cannot be opened: {error}; check the path.") from error
     else:
+        if not hasattr(source, "read"):
+            raise SettingError(
+                "A recording is a path or a binary file object (of bytes, io.BytesIO makes one)."
+                f" Got {type(source).__name__}."
+            )
         name = str(getattr(source, "name", None) or "The file object")
         context = nullcontext(source)
     with context as stream:
@@ -306,6 +316,8 @@ def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
     for claimed, found in _CUT.findall(sound.extra_info):
         if int(found) < int(claimed) < STREAMED:
             raise _truncated(name, f"it has {found} bytes of {claimed}")
+    if _CUT_SOMEWHERE.search(sound.extra_info):
+        raise _truncated(name, "it has fewer bytes than its header tells")
     if sound.format == "MP3" and not xing:
         # libsndfile guesses the length from the first frame's bit rate and stops there, though
         # later frames may have a tenth of its bytes: told of a longer file, it reads them all.
@@ -340,7 +352,7 @@ def _truncated(name: str, how: str) -> AudioError:
 
 
 def _check_rate(rate: int) -> None:
-    if not (isinstance(rate, int | np.integer) and rate > 0):
+    if isinstance(rate, bool) or not (isinstance(rate, int | np.integer) and rate > 0):
         raise SettingError(f"The rate must be a whole number of Hz above 0. Got {rate!r}.")
 
 

@@ -112,10 +112,11 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     weights = {k: v.detach().cpu().contiguous().clone() for k, v in bundle.weights.items()}
     text = json.dumps(bundle.describe(), sort_keys=True, ensure_ascii=False)
-    about = {"earmark": text, "text_sum": _sum(text), "weights_sum": _sum_of(weights)}
+    # One entry: safetensors writes several in any order, and the same model has the same bytes.
+    sums = {"about": text, "about_sum": _sum(text), "weights_sum": _sum_of(weights)}
     beside = target.with_name(f".{target.name}.partial")
     try:
-        save_file(weights, beside, about)
+        save_file(weights, beside, {"earmark": json.dumps(sums, ensure_ascii=False)})
         with beside.open("rb+") as file:
             os.fsync(file.fileno())
         beside.replace(target)
@@ -127,11 +128,16 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     """Read the file, and refuse it unless every part is as it was written."""
     source = Path(path)
-    about, weights = _read(source)
-    if "earmark" not in about:
+    metadata, weights = _read(source)
+    if "earmark" not in metadata:
         raise BundleError(f"{source} is not an Earmark model; make one with: earmark train.")
-    text = about["earmark"]
-    if _sum(text) != about.get("text_sum") or _sum_of(weights) != about.get("weights_sum"):
+    try:
+        sums = json.loads(metadata["earmark"])
+        text = sums["about"]
+        whole = sums["about_sum"] == _sum(text) and sums["weights_sum"] == _sum_of(weights)
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
         raise BundleError(f"{source} is damaged: its checksum is not right; fetch it again.")
     values = json.loads(text)
     if values.get("format") != FORMAT:

@@ -173,6 +173,9 @@ def train(
         Path | None, typer.Option("--valid", help="The same for validation; else a share is taken.")
     ] = None,
     audio: AudioOption = None,
+    valid_audio: Annotated[
+        Path | None, typer.Option(help="Folder of the validation recordings, if another.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for all that comes of it.")] = Path(
         "run"
     ),
@@ -198,6 +201,7 @@ def train(
             valid,
             audio,
             out,
+            valid_audio=valid_audio,
             preset=preset,
             config=config,
             settings=settings or (),

@@ -4,7 +4,8 @@ Conventions: frame `i` of a ruler with `rate` frames a second stands for the hal
 [i / rate, (i + 1) / rate). The rate is kept as an exact fraction, so that 50 Hz pooled by 4 is
 12.5 Hz and not nearly so, and so that index -> seconds -> index always comes back. A time within a
 millionth of a frame of an edge counts as that edge: 0.58 s at 50 Hz is frame 29, although
-0.58 * 50 is 28.999... in floating point.
+0.58 * 50 is 28.999... in floating point. Times before 0 have negative indices; a duration below 0,
+and a time that is NaN or infinite, raises `SettingError`.
 """
 
 import math
@@ -62,7 +63,10 @@ class Frames:
         >>> Frames(50).count(10.0), Frames(50).count(9.99), Frames(12.5).count(9.99)
         (500, 500, 125)
         """
-        return math.ceil(self._position(duration))
+        n_frames = math.ceil(self._position(duration))
+        if n_frames < 0:
+            raise SettingError(f"A duration is 0 s or more. Got {duration!r}.")
+        return n_frames
 
     def index(self, time: float) -> int:
         """Return the frame that holds the instant `time`.
@@ -98,6 +102,8 @@ class Frames:
 
     def _position(self, time: float) -> float:
         """Return `time` in frames, snapped to a whole frame where it is one but for rounding."""
+        if not math.isfinite(time):
+            raise SettingError(f"A time is a finite number of seconds. Got {time!r}.")
         position = time * self.rate.numerator / self.rate.denominator
         nearest = round(position)
         return float(nearest) if abs(position - nearest) <= SNAP else position

@@ -34,8 +34,15 @@ MODEL = f"model{SUFFIX}"
 VALID_SHARE = 0.15  # of the training clips, where no validation table is given
 
 # Where tuning from tags starts. Tags tell nothing of time, so these are ours: a median against
-# single frames, and hysteresis, since an event need not be loud throughout.
-START: Mapping[str, float] = {"threshold": 0.5, "low_threshold": 0.25, "median": 0.24}
+# single frames, hysteresis since an event need not be loud throughout, and gaps and events shorter
+# than three frames are taken for noise.
+START: Mapping[str, float] = {
+    "threshold": 0.5,
+    "low_threshold": 0.25,
+    "median": 0.24,
+    "min_duration": 0.24,
+    "max_gap": 0.24,
+}
 
 
 def train(
@@ -44,6 +51,7 @@ def train(
     audio: PathLike | None = None,
     out: PathLike = "run",
     *,
+    valid_audio: PathLike | None = None,
     preset: str = "fast",
     config: PathLike | None = None,
     settings: Iterable[str] = (),
@@ -65,6 +73,7 @@ def train(
         valid: the same for validation; without it a share of the training clips is set apart.
         audio: folder of the recordings that the tables name.
         out: folder for all that comes of it.
+        valid_audio: folder of the validation recordings, if it is another one.
         preset: "paper" or "fast"; see `earmark.settings`.
         config: a TOML file of settings that change the preset.
         settings: words such as "model.pooling=attention" that change it further.
@@ -88,7 +97,15 @@ def train(
         raise SettingError(
             f"{folder} already holds a training; go on with it (--resume), or choose another --out."
         )
-    train_clips, valid_clips = _read_tables(train, valid, audio, chosen.training.seed, tell)
+    train_clips = train if isinstance(train, Manifest) else Manifest.read(train, audio)
+    valid_clips = valid
+    if valid_clips is None:
+        train_clips, valid_clips = train_clips.split(VALID_SHARE, chosen.training.seed)
+        tell(f"{len(valid_clips)} of {len(train_clips) + len(valid_clips)} clips are set apart "
+             "for validation.")  # fmt: skip
+    elif not isinstance(valid_clips, Manifest):
+        valid_clips = Manifest.read(valid_clips, valid_audio or audio, train_clips.labels)
+    _check_tables(train_clips, valid_clips, tell)
     folder.mkdir(parents=True, exist_ok=True)
     features = _compute(
         Path(store) if store else folder / "features",
@@ -176,27 +193,14 @@ def load(path: PathLike, device: str = "cpu") -> Detector:
     return Detector.load(path, device)
 
 
-def _read_tables(
-    train: PathLike | Manifest,
-    valid: PathLike | Manifest | None,
-    audio: PathLike | None,
-    seed: int,
-    tell: Callable[[str], object],
-) -> tuple[Manifest, Manifest]:
-    first = train if isinstance(train, Manifest) else Manifest.read(train, audio)
-    if valid is None:
-        first, second = first.split(VALID_SHARE, seed)
-        tell(f"{len(second)} of {len(first) + len(second)} clips are set apart for validation.")
-    elif isinstance(valid, Manifest):
-        second = valid
-    else:
-        second = Manifest.read(valid, audio, first.labels)
-    if first.labels != second.labels:
+def _check_tables(train: Manifest, valid: Manifest, tell: Callable[[str], object]) -> None:
+    """Tell of missing recordings; raise where training could not begin."""
+    if train.labels != valid.labels:
         raise DataError(
             "Training and validation must have the same labels in the same order. Got "
-            f"{', '.join(first.labels)} and {', '.join(second.labels)}."
+            f"{', '.join(train.labels)} and {', '.join(valid.labels)}."
         )
-    for kind, clips in (("training", first), ("validation", second)):
+    for kind, clips in (("training", train), ("validation", valid)):
         if clips.missing:
             total = len(clips) + len(clips.missing)
             tell(
@@ -204,9 +208,8 @@ def _read_tables(
             )
         if not len(clips):
             raise DataError(f"There are no {kind} clips; earmark doctor tells what is missing.")
-    if not first.labels:
+    if not train.labels:
         raise DataError("The training table has no label at all; it needs one column of labels.")
-    return first, second
 
 
 def _compute(

@@ -23,7 +23,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from earmark.errors import SettingError, choose
 from earmark.frames import Frames, pooled_length
 from earmark.norm import MaskedBatchNorm, mask_maps
-from earmark.pooling import POOLINGS, STAGE_WEIGHTS, Pooling
+from earmark.pooling import Pooling
+from earmark.pooling.module import check_pooling
 
 Size = tuple[int, int]  # (time, mels), as in every kernel of the paper's figure
 
@@ -52,6 +53,8 @@ class ModelConfig:
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:  # lists, as JSON and TOML have them, have no hash
+            object.__setattr__(self, name, _as_tuples(getattr(self, name)))
         sizes = [self.n_classes, self.n_mels, *self.input_pool, *self.channels, *self.last_pool]
         sizes += [self.n_convolutions, self.kernel, self.last_channels, self.n_recurrent]
         sizes += [size for pool in self.pools for size in pool]
@@ -66,8 +69,8 @@ class ModelConfig:
             )
         if not 0 <= self.dropout < 1:
             raise SettingError(f"dropout must be from 0 to below 1. Got {self.dropout}.")
-        choose("pooling", self.pooling, POOLINGS)
-        choose("rule for stage weights", self.stage_weights, STAGE_WEIGHTS)
+        stages = check_pooling(self.pooling, self.stages, self.stage_weights)
+        object.__setattr__(self, "stages", stages)
 
     @classmethod
     def preset(cls, name: str, n_classes: int, **changes: Any) -> "ModelConfig":
@@ -182,30 +185,23 @@ class Prediction(NamedTuple):
     mask: Tensor | None
 
 
-class GatedConvolution(nn.Module):
-    """Convolution to twice the maps, batch norm, one half times the sigmoid of the other."""
+class Convolution(nn.Module):
+    """Convolution, batch norm, then a gate, or the rectifier of the one plain convolution.
 
-    def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
+    A gated one makes twice the maps; the first half is multiplied by the sigmoid of the second.
+    """
+
+    def __init__(self, n_in: int, n_out: int, kernel: int, gated: bool) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(n_in, 2 * n_out, kernel, padding="same", bias=False)
-        self.norm = MaskedBatchNorm(2 * n_out)
+        n_filters = 2 * n_out if gated else n_out
+        self.gated = gated
+        self.convolution = nn.Conv2d(n_in, n_filters, kernel, padding="same", bias=False)
+        self.norm = MaskedBatchNorm(n_filters)
 
     def forward(self, maps: Tensor, mask: Tensor | None) -> Tensor:
         """(batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding."""
-        return mask_maps(F.glu(self.norm(self.convolution(maps), mask), dim=1), mask)
-
-
-class LastConvolution(nn.Module):
-    """The single plain convolution after the blocks, with batch norm and a rectifier."""
-
-    def __init__(self, n_in: int, n_out: int, kernel: int) -> None:
-        super().__init__()
-        self.convolution = nn.Conv2d(n_in, n_out, kernel, padding="same", bias=False)
-        self.norm = MaskedBatchNorm(n_out)
-
-    def forward(self, maps: Tensor, mask: Tensor | None) -> Tensor:
-        """(batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding."""
-        return mask_maps(F.relu(self.norm(self.convolution(maps), mask)), mask)
+        maps = self.norm(self.convolution(maps), mask)
+        return mask_maps(F.glu(maps, dim=1) if self.gated else F.relu(maps), mask)
 
 
 def average_input(log_mel: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Tensor | None]:
@@ -250,11 +246,11 @@ class Model(nn.Module):
         for channels in config.channels:
             block = nn.ModuleList()
             for _ in range(config.n_convolutions):
-                block.append(GatedConvolution(n_in, channels, config.kernel))
+                block.append(Convolution(n_in, channels, config.kernel, gated=True))
                 n_in = channels
             self.blocks.append(block)
         self.dropout = nn.Dropout(config.dropout)
-        self.last = LastConvolution(n_in, config.last_channels, config.kernel)
+        self.last = Convolution(n_in, config.last_channels, config.kernel, gated=False)
         *_, last_max, _, _ = config.layers(1)
         n_features = config.last_channels * last_max.shape[2]
         self.recurrent = nn.GRU(
@@ -286,10 +282,10 @@ class Model(nn.Module):
 
     def _recur(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """(batch, frames, features) -> (batch, frames, hidden); backwards from the last real."""
-        if mask is None:
+        if mask is None or not len(mask):  # packing wants a clip
             hidden: Tensor = self.recurrent(features)[0]
             return hidden
-        # Packing wants a frame in every clip; that of an empty clip is masked again later.
+        # Packing wants a frame in every clip too; that of an empty clip is masked again later.
         lengths = mask.sum(1).clamp(min=1).cpu()
         packed = pack_padded_sequence(features, lengths, batch_first=True, enforce_sorted=False)
         unpacked, _ = pad_packed_sequence(
@@ -312,6 +308,10 @@ class Model(nn.Module):
             )
         if (mask[:, 1:] & ~mask[:, :-1]).any():
             raise SettingError("mask must be True for the first frames of a clip, then False.")
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 _PAPER = ModelConfig(n_classes=1)

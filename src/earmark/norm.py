@@ -24,7 +24,8 @@ def _sum_of_processes(values: Tensor) -> Tensor:
 class MaskedBatchNorm(nn.BatchNorm2d):
     """Batch norm whose statistics leave padding out, and are those of all processes together.
 
-    Without a mask, in one process, it is torch's own.
+    Without a mask, in one process, it is torch's own. Half precision is summed in single precision,
+    as torch does, and given back in half.
     """
 
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -33,16 +34,17 @@ class MaskedBatchNorm(nn.BatchNorm2d):
         if not self.training or (mask is None and one_process):
             return super().forward(maps)
         axes = (0, 2, 3)
-        n_frames = maps.new_tensor(maps.shape[0] * maps.shape[2]) if mask is None else mask.sum()
-        count = _sum_of_processes(n_frames.to(torch.float32)).clamp(min=1) * maps.shape[3]
-        mean = _sum_of_processes(mask_maps(maps, mask).sum(axes, keepdim=True)) / count
-        centred = maps - mean
+        wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
+        n_frames = wide.new_tensor(maps.shape[0] * maps.shape[2]) if mask is None else mask.sum()
+        count = _sum_of_processes(n_frames.to(wide.dtype)).clamp(min=1) * maps.shape[3]
+        mean = _sum_of_processes(mask_maps(wide, mask).sum(axes, keepdim=True)) / count
+        centred = wide - mean
         squares = mask_maps(centred, mask).square().sum(axes, keepdim=True)
         variance = _sum_of_processes(squares) / count
         unbiased = variance * count / (count - 1).clamp(min=1)
         self._remember(mean.detach().flatten(), unbiased.detach().flatten())
         scale = self.weight[:, None, None] * (variance + self.eps).rsqrt()
-        return centred * scale + self.bias[:, None, None]
+        return (centred * scale + self.bias[:, None, None]).to(maps.dtype)
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
         """Move the running statistics, as torch's own batch norm does."""

@@ -14,13 +14,14 @@ import torch
 
 from earmark.errors import SettingError
 from earmark.events import Event
-from earmark.frames import Frames
+from earmark.frames import Frames, pooled_length
 from earmark.pooling import Stage
 from earmark.pooling.gradients import closed_form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 INK, BLUE, RED, SAND = "#222222", "#1f5fa8", "#c2402f", "#d9c9a8"
 
@@ -53,10 +54,12 @@ def plot_hierarchy(
     label: str,
     class_index: int,
     events: Sequence[Event] = (),
+    lengths: Sequence[int] = (5, 5, 5),
 ) -> "Figure":
     """Draw one clip: its log-mel with the true events, and one class at every level of pooling.
 
     Shape: `log_mel` (frames, mels) on `ruler`; `stages` of a batch of one, frames on `stage_ruler`.
+    `lengths` are the segment lengths of the pooling that made `stages`.
     """
     figure = _figure(figsize=(9, 6))
     top, bottom = figure.subplots(2, 1, sharex=True)
@@ -76,7 +79,7 @@ def plot_hierarchy(
         top.text(event.onset + 0.05, log_mel.shape[1] * 0.9, event.label, color="white")
         if own:
             bottom.axvspan(event.onset, event.offset, color=SAND, label="truth")
-    _draw_levels(bottom, stages, stage_ruler, class_index, duration)
+    _draw_levels(bottom, stages, stage_ruler, class_index, duration, lengths)
     bottom.set(xlabel="seconds", ylabel=f"probability of {label}", ylim=(0, 1), xlim=(0, duration))
     handles, names = bottom.get_legend_handles_labels()
     unique = dict(zip(names, handles, strict=True))
@@ -85,14 +88,17 @@ def plot_hierarchy(
 
 
 def _draw_levels(
-    axes: "Axes", stages: Sequence[Stage], ruler: Frames, class_index: int, duration: float
+    axes: "Axes",
+    stages: Sequence[Stage],
+    ruler: Frames,
+    class_index: int,
+    duration: float,
+    lengths: Sequence[int],
 ) -> None:
-    n_frames = stages[0].probs.shape[1]
-    for depth, stage in enumerate(stages):
+    spans = _spans([stage.probs.shape[1] for stage in stages], lengths)
+    for depth, (stage, span) in enumerate(zip(stages, spans, strict=True)):
         probs = stage.probs[0, :, class_index].detach().float().numpy()
-        length = 1 if depth == 0 else round(n_frames / len(probs))
-        edges = [min(ruler.onset(i * length), duration) for i in range(len(probs) + 1)]
-        edges[-1] = duration
+        edges = [min(ruler.onset(i * span), duration) for i in range(len(probs))] + [duration]
         name = "frames" if depth == 0 else f"{len(probs)} segments"
         if len(probs) == 1:
             name = f"clip {probs[0]:.2f}"
@@ -101,6 +107,23 @@ def _draw_levels(
             np.array([0.12, 0.37, 0.66]) * (1 - shade) + np.array([0.76, 0.25, 0.18]) * shade
         )
         axes.stairs(probs, edges, color=colour, lw=1 + 1.2 * shade, label=name)
+
+
+def _spans(counts: list[int], lengths: Sequence[int]) -> list[int]:
+    """Return how many frames one instance of each level stands for, given how many there are."""
+    spans, told = [1], counts[:1]
+    for length in lengths:
+        spans.append(spans[-1] * length)
+        told.append(pooled_length(told[-1], length))
+    if lengths and told[-1] == 1:  # the last stage has left one segment, which is the clip
+        spans.pop()
+        told.pop()
+    if [*told, 1] != counts:
+        raise SettingError(
+            f"Levels of {counts} instances do not come from segments of {tuple(lengths)}; "
+            "give the stages of their pooling as lengths."
+        )
+    return [*spans, counts[0]]
 
 
 def plot_gradients(
@@ -135,4 +158,49 @@ def plot_gradients(
     for axes in grid[-1]:
         axes.set_xlabel("frame")
     grid[0][0].legend(loc="lower right", fontsize=8)
+    return figure
+
+
+def plot_detection(
+    curve: "NDArray[np.floating[Any]]",
+    times: "NDArray[np.float64]",
+    labels: Sequence[str],
+    truth: Sequence[Event] = (),
+    found: Sequence[Event] = (),
+) -> "Figure":
+    """Draw the frame probabilities of every class, with true and found events.
+
+    Shape: `curve` (frames, classes), `times` (frames,), the middle of each frame in seconds.
+    """
+    figure = _figure(figsize=(9, 1.2 + 0.9 * len(labels)))
+    grid = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, label, probs in zip(grid, labels, curve.T, strict=True):
+        for event in (event for event in truth if event.label == label):
+            axes.axvspan(event.onset, event.offset, color=SAND, label="truth")
+        axes.plot(times, probs, color=BLUE, lw=1, drawstyle="steps-mid", label="frame probability")
+        for event in (event for event in found if event.label == label):
+            axes.plot([event.onset, event.offset], [1.06, 1.06], color=RED, lw=4, label="found")
+        axes.set(ylim=(0, 1.15), yticks=(0, 1))
+        axes.set_ylabel(label, rotation=0, ha="right", va="center")
+    entries: dict[str, Any] = {}
+    for axes in grid:
+        handles, names = axes.get_legend_handles_labels()
+        entries |= dict(zip(names, handles, strict=True))
+    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=3)
+    grid[-1].set_xlabel("seconds")
+    return figure
+
+
+def plot_history(history: str | os.PathLike[str]) -> "Figure":
+    """Draw the losses of a training from its `history.tsv`; the best epoch is marked."""
+    names, *rows = (line.split("\t") for line in Path(history).read_text().splitlines())
+    columns = dict(zip(names, np.array(rows, dtype=float).T, strict=True))
+    figure = _figure(figsize=(6, 3.5))
+    axes = figure.subplots()
+    axes.plot(columns["epoch"], columns["train_loss"], color=BLUE, label="training")
+    axes.plot(columns["epoch"], columns["valid_loss"], color=RED, label="validation")
+    best = int(columns["valid_loss"].argmin())
+    axes.plot(columns["epoch"][best], columns["valid_loss"][best], "o", color=RED, label="best")
+    axes.set(xlabel="epoch", ylabel="cross entropy", ylim=(0, None))
+    axes.legend()
     return figure

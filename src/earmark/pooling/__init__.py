@@ -7,11 +7,15 @@ sound: frames are instances, clips are bags, ragged bags are padded and masked.
 A pooling is a rule for the weights of a mean, y = sum(w x) / sum(w); noisy-or is the exception.
 The hierarchy pools segments of frames first, then segments of segments. For every pooling:
 
-- Padding takes no part, whatever it holds, NaN included.
+- Padding takes no part, whatever it holds, NaN included. Single pooling takes a mask of any form.
+  With stages, padding belongs at the end of a clip: segments are counted by position, so that a
+  hole, or padding in front, changes which frames share a segment, and with it the score.
 - A segment whose weights are all zero passes on weight 0 and takes no part. A clip of zero weight,
   or without any real frame, gives 0. Values and gradients stay finite.
 - A mean lies within the range of its frames to the last bit.
 - Half precision is pooled in single precision and given back in half.
+- Shapes, types and names are checked, values are not: probabilities must be in [0, 1] and weights
+  of your own >= 0.
 
     weights     what sets one pooling apart from another
     stages      the hierarchy itself

@@ -4,6 +4,7 @@ The paper's equations 6 and 8 and its appendix, with the misprints of the append
 (docs/pooling.md lists them), and the same chain rule carried through any number of stages.
 Conventions: one clip and one class, so `x` and `w` are vectors (frames,); `length` is the paper's
 M and divides the number of frames; dy/dx is total (through the weights as well), dy/dw is partial.
+A clip without any weight has the gradient 0 in x.
 Training differentiates by itself: these forms are there to explain it and to check it.
 """
 
@@ -39,18 +40,23 @@ def _segments(x: Tensor, w: Tensor, length: int) -> _Segments:
             f"The paper's forms take one clip (frames,) in whole segments of {length}. "
             f"Got shape {tuple(x.shape)}."
         )
-    w_sum = w.reshape(-1, length).sum(1)
-    w_sum = torch.where(w_sum == 0, 1, w_sum)  # a segment of zero weight has x^ = w^ = 0
+    w_sum = _divisor(w.reshape(-1, length).sum(1))  # a segment of zero weight has x^ = w^ = 0
     x_hat = (w * x).reshape(-1, length).sum(1) / w_sum
     w_hat = (w * w).reshape(-1, length).sum(1) / w_sum
-    y = (w_hat * x_hat).sum() / w_hat.sum()
+    w_hat_sum = _divisor(w_hat.sum())
+    y = (w_hat * x_hat).sum() / w_hat_sum
     return _Segments(
         x_hat.repeat_interleave(length),
         w_hat.repeat_interleave(length),
         w_sum.repeat_interleave(length),
-        w_hat.sum(),
+        w_hat_sum,
         y,
     )
+
+
+def _divisor(total: Tensor) -> Tensor:
+    """Return sums of weights to divide by; without weight all is 0 / 1, as in `weighted_mean`."""
+    return torch.where(total == 0, 1, total)
 
 
 def linear_single_dx(x: Tensor) -> Tensor:
@@ -59,8 +65,9 @@ def linear_single_dx(x: Tensor) -> Tensor:
     >>> linear_single_dx(torch.tensor([1.0, 0.0]))
     tensor([ 1., -1.])
     """
-    y = x.square().sum() / x.sum()
-    return (2 * x - y) / x.sum()
+    total = _divisor(x.sum())
+    y = x.square().sum() / total
+    return (2 * x - y) / total
 
 
 def linear_dx(x: Tensor, length: int) -> Tensor:
@@ -128,8 +135,9 @@ def closed_form(
         s = _segments(*levels[-1], length)
         levels.append((s.x_hat[::length], s.w_hat[::length]))
     top_x, top_w = levels[-1]
-    y = (top_w * top_x).sum() / top_w.sum()
-    a, b = top_w / top_w.sum(), (top_x - y) / top_w.sum()
+    total = _divisor(top_w.sum())
+    y = (top_w * top_x).sum() / total
+    a, b = top_w / total, (top_x - y) / total
     for (low_x, low_w), length in zip(levels[-2::-1], list(stages)[::-1], strict=True):
         s = _segments(low_x, low_w, length)
         a, b = a.repeat_interleave(length), b.repeat_interleave(length)

@@ -14,12 +14,15 @@ from earmark.pooling.stages import (
     Reduction,
     Stage,
     WeightRule,
+    checked_stages,
     noisy_or,
     pool,
+    real_frames,
     segment_means,
     weighted_mean,
 )
 from earmark.pooling.weights import (
+    ATTENTION_OVER,
     attention_weights,
     average_weights,
     exp_weights,
@@ -27,8 +30,6 @@ from earmark.pooling.weights import (
     max_weights,
     power_weights,
 )
-
-ATTENTION_OVER = ("frames", "classes")
 
 
 class Weighting(nn.Module):
@@ -93,7 +94,7 @@ class Auto(Weighting):
 
 
 class Power(Weighting):
-    """w = x^n with n >= 0 learned, one a class where `n_classes` is given."""
+    """w = x^n with n = |exponent| learned, one a class where `n_classes` is given."""
 
     def __init__(self, n_hidden: int | None, n_classes: int | None) -> None:
         super().__init__(n_hidden, n_classes)
@@ -101,7 +102,10 @@ class Power(Weighting):
 
     def forward(self, frame_probs: Tensor, hidden: Tensor | None, mask: Tensor) -> Tensor:
         """See `Weighting.forward`."""
-        return power_weights(frame_probs, mask, self.exponent.to(frame_probs.dtype))
+        # |exponent| by a choice, since abs has no slope at 0: a step of training that lands at or
+        # beyond 0 must find its way back.
+        power = torch.where(self.exponent < 0, -self.exponent, self.exponent)
+        return power_weights(frame_probs, mask, power.to(frame_probs.dtype))
 
 
 class Attention(Weighting):
@@ -139,9 +143,9 @@ class Pooling(nn.Module):
         n_hidden: width of `hidden`, for attention and for learned stage weights.
         n_classes: for the same; "auto" and "power" have a parameter a class where it is given.
 
-    Shape: `frame_probs` (batch, frames, classes), `hidden` (batch, frames, n_hidden), `mask`
-    (batch, frames), True for a real frame -> (batch, classes), in the type of `frame_probs`; with
-    `return_stages=True` also every level as a `Stage`, the frames first, the clip last.
+    Shape: `frame_probs` (batch, frames, classes) in [0, 1], `hidden` (batch, frames, n_hidden),
+    `mask` (batch, frames), True for a real frame -> (batch, classes), in the type of `frame_probs`;
+    with `return_stages=True` also every level as a `Stage`, the frames first, the clip last.
 
     >>> frame_probs = torch.tensor([[[0.5], [0.25], [0.0], [0.0]]])
     >>> clip_probs, stages = Pooling("linear", stages=(2,))(frame_probs, return_stages=True)
@@ -160,13 +164,9 @@ class Pooling(nn.Module):
         n_classes: int | None = None,
     ) -> None:
         super().__init__()
-        self.name = choose("pooling", name, POOLINGS)
-        self.stage_weights = choose("rule for stage weights", stage_weights, STAGE_WEIGHTS)
-        self.stages = tuple(stages)
-        if any(type(length) is not int or length < 1 for length in self.stages):
-            raise SettingError(f"Stages are whole numbers of 1 or more. Got {stages!r}.")
-        if name == "noisy-or" and stage_weights == "learned":
-            raise SettingError("noisy-or has no weights to learn; leave stage_weights at 'self'.")
+        self.stages = check_pooling(name, stages, stage_weights)
+        self.name, self.stage_weights = name, stage_weights
+        self.n_hidden, self.n_classes = n_hidden, n_classes
         self.weighting = POOLINGS[name](n_hidden, n_classes)
         self.stage_layers = nn.ModuleList(
             _dense(n_hidden, n_classes) for _ in self.stages if stage_weights == "learned"
@@ -180,11 +180,17 @@ class Pooling(nn.Module):
         return_stages: bool = False,
     ) -> Tensor | tuple[Tensor, list[Stage]]:
         """See the class."""
+        real = real_frames(frame_probs, mask)
+        if self.n_classes is not None and frame_probs.shape[2] != self.n_classes:
+            raise SettingError(
+                f"This pooling was made for n_classes={self.n_classes}. "
+                f"Got frame_probs of shape {tuple(frame_probs.shape)}."
+            )
         stage_logits = None
         if self.weighting.needs_hidden or self.stage_layers:
-            hidden = self._checked_hidden(frame_probs, hidden, mask)
+            hidden = self._checked_hidden(hidden, real)
         if hidden is not None and self.stage_layers:
-            means = segment_means(hidden, mask, self.stages)
+            means = segment_means(hidden, real, self.stages)
             layers = zip(self.stage_layers, means, strict=True)
             stage_logits = [layer(mean) for layer, mean in layers]
         levels = pool(
@@ -199,21 +205,33 @@ class Pooling(nn.Module):
         clip_probs = levels[-1].probs.squeeze(1)
         return (clip_probs, levels) if return_stages else clip_probs
 
-    def _checked_hidden(
-        self, frame_probs: Tensor, hidden: Tensor | None, mask: Tensor | None
-    ) -> Tensor:
+    def _checked_hidden(self, hidden: Tensor | None, real: Tensor) -> Tensor:
         """Return `hidden` with padding zeroed: what padding holds must not reach a gradient."""
-        if hidden is None or hidden.shape[:2] != frame_probs.shape[:2]:
+        wanted = (*real.shape[:2], self.n_hidden)
+        if hidden is None or hidden.shape != wanted:
             got = "None" if hidden is None else f"shape {tuple(hidden.shape)}"
             raise SettingError(
-                f"{self!s} needs hidden (batch, frames, n_hidden) beside frame_probs "
-                f"{tuple(frame_probs.shape)}. Got {got}."
+                f"Pooling({self.extra_repr()}) needs hidden (batch, frames, n_hidden) of shape "
+                f"{wanted}. Got {got}."
             )
-        return hidden if mask is None else hidden.masked_fill(~mask.unsqueeze(2), 0)
+        return hidden.masked_fill(~real, 0)
 
     def extra_repr(self) -> str:
         """Name the settings in `print(pooling)`."""
         return f"{self.name!r}, stages={self.stages}, stage_weights={self.stage_weights!r}"
+
+
+def check_pooling(name: str, stages: Sequence[int], stage_weights: str) -> tuple[int, ...]:
+    """Raise unless the three go together; return the stages as a tuple of whole numbers.
+
+    >>> check_pooling("linear", [5, 5], "self")
+    (5, 5)
+    """
+    choose("pooling", name, POOLINGS)
+    choose("rule for stage weights", stage_weights, STAGE_WEIGHTS)
+    if name == "noisy-or" and stage_weights == "learned":
+        raise SettingError("noisy-or has no weights to learn; leave stage_weights at 'self'.")
+    return checked_stages(stages)
 
 
 def _dense(n_hidden: int | None, n_classes: int | None) -> nn.Linear:

@@ -1,17 +1,19 @@
 """Frame probabilities and weights -> segments -> clip: the hierarchy itself.
 
 Conventions: every level is a `Stage`; the frames are the first, the clip is the last. A segment
-whose weights are all zero passes on weight 0 and takes no part: 0 / 0 never happens.
+whose weights are all zero passes on weight 0 and takes no part: 0 / 0 never happens. Segments are
+counted by position, padding included: see the package on masks with holes.
 """
 
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
-from earmark.errors import SettingError
+from earmark.errors import SettingError, choose
 from earmark.pooling.weights import attention_weights
 
 
@@ -76,8 +78,8 @@ def mean_rule(segments: Stage, self_weights: Tensor, logits: Tensor | None) -> T
 
 def learned_rule(segments: Stage, self_weights: Tensor, logits: Tensor | None) -> Tensor:
     """Weigh a segment by the softmax of its own logit, the erratum's other way."""
-    if logits is None:
-        raise SettingError("Learned stage weights need stage_logits, one tensor for each stage.")
+    assert logits is not None  # `pool` has checked
+    check_shape("Each of stage_logits", logits, self_weights.shape)
     # A segment of zero weight stays out, whatever its logit would give it.
     learned = attention_weights(logits.to(self_weights.dtype), segments.mask.any(-2))
     return learned * (self_weights > 0)
@@ -95,8 +97,9 @@ def pool(
     """Pool in stages; return every level, the frames first, the clip last.
 
     Args:
-        frame_probs: (batch, frames, classes).
-        weights: (batch, frames, classes), or a rule such as `linear_weights` that makes them.
+        frame_probs: (batch, frames, classes) in [0, 1], which nothing checks.
+        weights: (batch, frames, classes), or a rule such as `linear_weights` that makes them. They
+            must be >= 0, which nothing checks: a negative weight gives a meaningless mean.
         mask: (batch, frames), True for a real frame; None if all are.
         stages: segment lengths; what remains after them is pooled once.
         stage_weights: how a segment's weight follows from those in it; see `STAGE_WEIGHTS`.
@@ -108,20 +111,31 @@ def pool(
     >>> [level.probs.flatten().tolist() for level in levels]
     [[0.9, 0.1, 0.2, 0.2], [0.5, 0.2], [0.35]]
     """
-    probs, real = _checked(frame_probs, mask)
+    real = real_frames(frame_probs, mask)
+    lengths = checked_stages(stages)
+    pass_on = STAGE_WEIGHTS[choose("rule for stage weights", stage_weights, STAGE_WEIGHTS)]
+    logits = [] if stage_logits is None else list(stage_logits)
+    if len(logits) != (len(lengths) if stage_weights == "learned" else 0):
+        raise SettingError(
+            "Learned stage weights need stage_logits, a tensor for each stage; other rules take "
+            f"none. Got {len(logits)} for stages={lengths} and stage_weights={stage_weights!r}."
+        )
+    # Wide enough to sum, and padding zeroed.
+    probs = frame_probs.to(torch.promote_types(frame_probs.dtype, torch.float32))
+    probs = probs.masked_fill(~real, 0)
     if callable(weights):
         weights = weights(probs, real)
+    check_shape("weights", weights, probs.shape)
     level = Stage(probs, weights.to(probs.dtype).masked_fill(~real, 0), real)
     levels = [level]
-    for step, length in enumerate(stages):
+    for step, length in enumerate(lengths):
         segments = Stage(*(_split(values, length) for values in level))
         pooled, self_weights = reduction(*segments)
-        logits = None if stage_logits is None else stage_logits[step]
-        passed_on = STAGE_WEIGHTS[stage_weights](segments, self_weights, logits)
+        passed_on = pass_on(segments, self_weights, logits[step] if logits else None)
         level = Stage(pooled, passed_on, segments.mask.any(-2))
         levels.append(level)
     clip_probs, clip_weights = reduction(*level)
-    if stages and level.probs.shape[1] == 1:
+    if lengths and level.probs.shape[1] == 1:
         levels.pop()  # the last stage has left one segment, which is the clip
     levels.append(
         Stage(clip_probs.unsqueeze(1), clip_weights.unsqueeze(1), level.mask.any(1, keepdim=True))
@@ -129,16 +143,15 @@ def pool(
     return [Stage(p.to(frame_probs.dtype), w, m.squeeze(2)) for p, w, m in levels]
 
 
-def segment_means(values: Tensor, mask: Tensor | None, stages: Sequence[int]) -> list[Tensor]:
-    """Average `values` (batch, frames, k) over the real frames of each stage's segments in turn.
+def segment_means(values: Tensor, real: Tensor, stages: Sequence[int]) -> list[Tensor]:
+    """Average `values` over the real frames of each stage's segments in turn.
 
-    >>> [means.shape for means in segment_means(torch.zeros(1, 125, 7), None, (5, 5))]
+    Shape: `values` (batch, frames, k) with padding already zero, `real` (batch, frames, 1).
+
+    >>> real = torch.ones(1, 125, 1, dtype=torch.bool)
+    >>> [means.shape for means in segment_means(torch.zeros(1, 125, 7), real, (5, 5))]
     [torch.Size([1, 25, 7]), torch.Size([1, 5, 7])]
     """
-    if mask is None:
-        mask = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
-    real = mask.unsqueeze(2)
-    values = values.masked_fill(~real, 0)
     means = []
     for length in stages:
         parts, real_parts = _split(values, length), _split(real, length)
@@ -148,8 +161,8 @@ def segment_means(values: Tensor, mask: Tensor | None, stages: Sequence[int]) ->
     return means
 
 
-def _checked(frame_probs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return probabilities wide enough to sum, padding zeroed, and a (batch, frames, 1) mask."""
+def real_frames(frame_probs: Tensor, mask: Tensor | None) -> Tensor:
+    """Check the shapes and types of what is pooled; return the mask as (batch, frames, 1)."""
     shape = tuple(frame_probs.shape)
     if len(shape) != 3 or shape[1] == 0 or not frame_probs.is_floating_point():
         raise SettingError(
@@ -163,9 +176,33 @@ def _checked(frame_probs: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
             f"mask must be a bool tensor (batch, frames) of shape {shape[:2]}, True for a real "
             f"frame. Got {mask.dtype} of shape {tuple(mask.shape)}."
         )
-    real = mask.unsqueeze(2)
-    wide = frame_probs.to(torch.promote_types(frame_probs.dtype, torch.float32))
-    return wide.masked_fill(~real, 0), real
+    return mask.unsqueeze(2)
+
+
+def checked_stages(stages: Sequence[int]) -> tuple[int, ...]:
+    """Return segment lengths as whole numbers, NumPy's included.
+
+    >>> checked_stages([5, 5])
+    (5, 5)
+    """
+    try:
+        lengths = tuple(0 if isinstance(length, bool) else index(length) for length in stages)
+    except TypeError:
+        lengths = (0,)
+    if any(length < 1 for length in lengths):
+        raise SettingError(
+            "Stages are whole numbers of 1 or more, such as (5, 5, 5), or () for single pooling. "
+            f"Got {stages!r}."
+        )
+    return lengths
+
+
+def check_shape(name: str, values: Tensor, wanted: Sequence[int]) -> None:
+    """Raise if a tensor that goes with `frame_probs` is of another shape."""
+    if values.shape != wanted:
+        raise SettingError(
+            f"{name} must have the shape {tuple(wanted)}. Got shape {tuple(values.shape)}."
+        )
 
 
 def _split(values: Tensor, length: int) -> Tensor:

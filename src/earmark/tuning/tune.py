@@ -1,0 +1,84 @@
+"""Validation curves -> a decoding tuned for each class: the door to tags and events.
+
+Conventions: those of `earmark.tuning`.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+
+from earmark.decoding import Decoding, Floats
+from earmark.errors import SettingError, choose
+from earmark.events import Event
+from earmark.frames import Frames
+from earmark.tuning.clips import Clips
+from earmark.tuning.events import Grid, tune_on_events
+from earmark.tuning.line import Line
+from earmark.tuning.result import Tuned
+from earmark.tuning.tags import tune_on_tags
+from earmark.tuning.thresholds import OBJECTIVES, Bounds
+
+
+def tune_decoding(
+    curves: Sequence[Floats],
+    clip_probs: Floats,
+    ruler: Frames,
+    labels: Sequence[str],
+    *,
+    tags: Sequence[Collection[str]] | None = None,
+    reference: Sequence[Sequence[Event]] | None = None,
+    start: Decoding | None = None,
+    threshold_from: str = "tags",
+    objective: str = "class_f_measure",
+    grid: Grid | None = None,
+    durations: Sequence[float] | None = None,
+    resolution: float = 1.0,
+    bounds: Bounds = (0.05, 0.95),
+) -> Tuned:
+    """Return the decoding that does best on validation clips, given their tags or their events.
+
+    Shape:
+        `curves` (frames, classes) for each clip, of any number of frames; `clip_probs`
+        (clips, classes).
+
+    Args:
+        curves: frame probabilities of each clip, without padding.
+        clip_probs: clip probabilities.
+        ruler: of the frames.
+        labels: the classes, in the order of the columns.
+        tags: the labels of each clip; tunes from tags.
+        reference: the events of each clip; tunes from events. Give one of the two.
+        start: where to start from; 0.5 for all classes without it.
+        threshold_from: with tags, "tags" (tune threshold and gate) or "start" (the gate only).
+        objective: with events, one of `OBJECTIVES`: the mean of the classes' F1, or the overall
+            F-measure or error rate.
+        grid: with events, what to try.
+        durations: with events, the length of each clip in seconds, as for `decode_events`.
+        resolution: with events, length of a segment in seconds.
+        bounds: lowest and highest threshold to look for.
+
+    >>> import numpy as np
+    >>> curves = [np.full((5, 1), p) for p in (0.1, 0.2, 0.4, 0.5)]
+    >>> clip_probs = np.array([[0.1], [0.2], [0.4], [0.5]])
+    >>> tags = [set(), set(), {"dog"}, {"dog"}]
+    >>> tuned = tune_decoding(curves, clip_probs, Frames(12.5), ["dog"], tags=tags)
+    >>> tuned.start_score, tuned.score, round(tuned.decoding.threshold[0], 3)
+    (0.6666666666666666, 1.0, 0.3)
+    """
+    start = Decoding.uniform(labels) if start is None else start
+    if start.labels != tuple(labels):
+        raise SettingError(
+            f"start must have the labels {', '.join(labels)}. Got {', '.join(start.labels)}."
+        )
+    data = Clips(curves, clip_probs, ruler, start, bounds)
+    if (tags is None) == (reference is None):
+        raise SettingError("Tuning takes either tags=... (weak) or reference=... (strong).")
+    if tags is not None:
+        choose("threshold_from", threshold_from, ("start", "tags"))
+        return tune_on_tags(data, tags, threshold_from)
+    assert reference is not None
+    choose("objective", objective, OBJECTIVES)
+    if not (math.isfinite(resolution) and resolution > 0):
+        raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
+    grid = grid or Grid()
+    line = Line(data, reference, max(grid.max_gap), durations, resolution)
+    return tune_on_events(line, grid, objective)

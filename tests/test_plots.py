@@ -1,0 +1,86 @@
+"""Pictures show what they say: edges of segments in seconds, gradients with their sign."""
+
+import itertools
+
+import pytest
+import torch
+from PIL import Image
+
+from earmark.errors import SettingError
+from earmark.events import Event
+from earmark.frames import Frames
+from earmark.plots import plot_gradients, plot_hierarchy, save
+from earmark.pooling import Pooling
+from earmark.pooling.gradients import closed_form
+
+NAMES = ("max", "average", "linear", "exp", "attention")
+
+
+def draw(n_frames, stages, **settings):
+    """The picture of a clip of `n_frames` output frames, and its levels."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.rand(1, n_frames, 2, generator=rng)
+    _, levels = Pooling("linear", stages)(x, return_stages=True)
+    settings.setdefault("lengths", stages)
+    log_mel = torch.zeros(4 * n_frames, 80)
+    figure = plot_hierarchy(log_mel, Frames(50), levels, Frames(12.5), "bell", 1, **settings)
+    return figure, levels
+
+
+@pytest.mark.parametrize(
+    ("n_frames", "lengths", "spans"),
+    [
+        (125, (5, 5, 5), [1, 5, 25, 125]),
+        (126, (5, 5, 5), [1, 5, 25, 125, 126]),
+        (13, (4, 3), [1, 4, 12, 13]),
+        (13, (4,), [1, 4, 13]),
+        (13, (), [1, 13]),
+        (1, (5, 5, 5), [1, 5, 25, 1]),
+    ],
+)
+def test_segments_are_drawn_where_their_frames_are(n_frames, lengths, spans):
+    figure, levels = draw(n_frames, lengths)
+    stairs = [patch.get_data() for patch in figure.axes[1].patches if hasattr(patch, "get_data")]
+    for data, level, span in zip(stairs, levels, spans, strict=True):
+        assert data.values.tolist() == level.probs[0, :, 1].tolist()
+        ends = [min(i * span, n_frames) for i in range(len(data.values) + 1)]
+        assert data.edges == pytest.approx([frame / 12.5 for frame in ends])
+
+
+def test_the_lengths_of_the_stages_are_five_five_five_unless_told():
+    x = torch.rand(1, 125, 2)
+    _, levels = Pooling("linear")(x, return_stages=True)
+    figure = plot_hierarchy(torch.zeros(500, 80), Frames(50), levels, Frames(12.5), "bell", 1)
+    assert figure.axes[1].get_xlim() == (0, 10)
+
+
+def test_lengths_that_are_not_those_of_the_stages_are_refused():
+    with pytest.raises(SettingError, match=r"\[126, 26, 6, 2, 1\] instances .* \(5, 5\);"):
+        draw(126, (5, 5, 5), lengths=(5, 5))
+
+
+def test_a_picture_is_written_whole_and_nothing_beside_it(tmp_path):
+    figure, _ = draw(126, (5, 5, 5), events=[Event(1.0, 2.0, "bell"), Event(2.0, 3.0, "dog")])
+    path = save(figure, tmp_path / "deep" / "picture.png")
+    with Image.open(path) as image:
+        image.verify()
+        assert image.format == "PNG"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_gradients_are_drawn_as_the_closed_forms_with_their_sign():
+    rng = torch.Generator().manual_seed(0)
+    x = torch.rand(125, generator=rng, dtype=torch.float64)
+    weights = torch.rand(125, generator=rng, dtype=torch.float64)
+    grid = iter(plot_gradients(x, weights).axes)
+    for name, sign in itertools.product(NAMES, (1, -1)):
+        axes = next(grid)
+        title = f"{name}, {'positive' if sign == 1 else 'negative'} clip"
+        assert axes.get_title() == title
+        w = weights if name == "attention" else None
+        wanted = [closed_form(name, x, w, stages).dx for stages in ((), (5, 5, 5))]
+        scale = max(dx.abs().max() for dx in wanted)
+        drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
+        for label, dx in zip(("single", "hierarchical"), wanted, strict=True):
+            torch.testing.assert_close(torch.as_tensor(drawn[label]), sign * dx / scale)
+        assert drawn["single"][x.argmax()] * sign > 0  # the surest frame of a positive clip: up
