@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from earmark.bundle import FORMAT, Bundle, load_bundle, save_bundle
 from earmark.decoding import Decoding
-from earmark.errors import BundleError, SettingError
+from earmark.errors import BundleError, DataError, SettingError
 from earmark.features import FeatureConfig
 from earmark.model import Model, ModelConfig
 
@@ -126,8 +126,8 @@ def test_a_failed_write_leaves_the_old_file(path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("earmark.bundle.save_file", fail)
-    with pytest.raises(BundleError, match="No space left"):
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(DataError, match="No space left"):
         save_bundle(make(), path)
     assert path.read_bytes() == before
     assert load_file(path)

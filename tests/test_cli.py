@@ -1,30 +1,225 @@
-"""The command line, as a user types it."""
+"""The command line, as a user types it, from a soundbank to scores."""
 
+import json
+import signal
 import subprocess
 import sys
+import time
+
+import numpy as np
+import pytest
+from tones import SMALL, TONES, write_tones
 
 import earmark
+from earmark.audio import read_audio, write_audio
+from earmark.checkpoint import CHECKPOINT
+from earmark.events import read_events
+
+WORDS = [*SMALL, "training.threads=1", "training.max_epochs=4"]
+SETTINGS = [part for word in WORDS for part in ("--set", word)]
 
 
-def run(*words, cwd=None):
-    command = [sys.executable, "-m", "earmark", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+def run(*words, cwd=None, code=0):
+    command = [sys.executable, "-m", "earmark", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    if code == 2:
+        assert "Traceback" not in done.stderr
+    return done
 
 
-def test_version_and_help():
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with recordings, tables and a model trained by the command."""
+    home = tmp_path_factory.mktemp("home")
+    write_tones(home, 24, seed=1, prefix="train")
+    write_tones(home, 8, seed=2, prefix="valid")
+    tables = ["--train", "train_weak.tsv", "--valid", "valid_weak.tsv", "--audio", "audio"]
+    done = run("train", *tables, "--out", "run", "--licence", "CC0", *SETTINGS, cwd=home)
+    assert "run/model.earmark" in done.stdout
+    return home
+
+
+def test_version_and_help_name_every_command():
     assert run("--version").stdout.strip() == earmark.__version__
-    assert "clip tags" in run("--help").stdout
+    text = run("--help").stdout
+    for command in ("demo", "doctor", "synth", "train", "tune", "detect", "evaluate", "info"):
+        assert command in text
+        assert "Usage" in run(command, "--help").stdout
 
 
-def test_the_demo_draws_what_it_pooled(tmp_path):
-    done = run("demo", "--out", "here", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "125 -> 25 -> 5 -> 1" in done.stdout
-    assert (tmp_path / "here" / "hierarchy.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "here" / "scene.wav").stat().st_size > 600_000
+def test_training_leaves_a_history_and_a_picture_of_it(home):
+    lines = (home / "run" / "history.tsv").read_text().splitlines()
+    assert len(lines) == 5
+    assert (home / "run" / "history.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_unknown_command_exits_with_2():
-    done = run("demmo")
-    assert done.returncode == 2
-    assert "demmo" in done.stderr
+def test_info_prints_what_the_file_says(home):
+    text = run("info", "run/model.earmark", cwd=home).stdout
+    for word in (
+        "rate=8000",
+        "pooling=linear",
+        "supervision=weak",
+        "licence: CC0",
+        "low",
+        "torch=",
+    ):
+        assert word in text
+    about = json.loads(run("info", "run/model.earmark", "--json", cwd=home).stdout)
+    assert about["labels"] == sorted(TONES)
+    assert about["features"]["mean"]
+
+
+def test_detect_prints_a_dcase_table_that_evaluate_scores(home):
+    files = [f"audio/valid_{n:03d}.wav" for n in range(8)]
+    out = run("detect", *files, "--model", "run/model.earmark", cwd=home).stdout
+    assert out.splitlines()[0] == "filename\tonset\toffset\tevent_label"
+    run("detect", "audio", "-m", "run/model.earmark", "--out", "found.tsv", "--score", cwd=home)
+    found = read_events(home / "found.tsv")
+    assert len(found) == 32
+    tables = ("--reference", "valid_strong.tsv", "--estimate", "found.tsv")
+    done = run("evaluate", *tables, cwd=home)
+    assert "overall" in done.stdout
+    assert "24 files of found.tsv are not in valid_strong.tsv" in done.stderr
+    scores = json.loads(run("evaluate", *tables, "--json", cwd=home).stdout)
+    assert 0 <= scores["segment"]["overall"]["f_measure"]["f_measure"] <= 1
+    assert set(scores["segment"]["overall"]["error_rate"]) >= {"error_rate", "deletion_rate"}
+    tables = ("--reference", "valid_strong.tsv", "--estimate", "valid_strong.tsv")
+    same = json.loads(run("evaluate", *tables, "--json", cwd=home).stdout)
+    assert same["segment"]["overall"]["f_measure"]["f_measure"] == 1
+
+
+def test_a_bad_recording_among_good_ones_is_told_and_the_rest_is_found(home):
+    (home / "bad.wav").write_bytes(b"not audio")
+    done = run(
+        "detect", "bad.wav", "audio/valid_000.wav", "-m", "run/model.earmark", cwd=home, code=2
+    )
+    assert "bad.wav is not audio" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout.startswith("filename")
+
+
+def test_tune_from_weak_and_from_strong_labels(home):
+    where = ["--model", "run/model.earmark", "--audio", "audio"]
+    weak = run("tune", *where, "--valid", "valid_weak.tsv", "--out", "weak.earmark", cwd=home)
+    assert "tuned from weak labels" in weak.stdout
+    strong = run(
+        "tune", *where, "--valid", "valid_strong.tsv", "--strong", "--objective", "error_rate",
+        "--out", "strong.earmark", "--json", cwd=home,
+    )  # fmt: skip
+    assert json.loads(strong.stdout)["supervision"] == "strong"
+    assert "supervision=strong" in run("info", "strong.earmark", cwd=home).stdout
+    assert "supervision=weak" in run("info", "run/model.earmark", cwd=home).stdout
+
+
+def test_doctor_tells_and_exits_with_1_where_training_would_stop(home, tmp_path):
+    done = run("doctor", "train_weak.tsv", "--audio", "audio", cwd=home)
+    assert "24" in done.stdout
+    report = json.loads(
+        run("doctor", "train_weak.tsv", "--valid", "valid_weak.tsv", "--audio", "audio", "--json",
+            cwd=home).stdout
+    )  # fmt: skip
+    assert report["stops"] is False
+    (tmp_path / "none.tsv").write_text("filename\tevent_labels\nlost.wav\tdog\n")
+    (tmp_path / "audio").mkdir()
+    run("doctor", "none.tsv", "--audio", "audio", cwd=tmp_path, code=1)
+
+
+def test_synth_from_built_in_sounds_and_from_a_soundbank(tmp_path):
+    scene = ["--rate", 8000, "--duration", 3, "--event-duration", 0.5, 1.0, "--events", 1, 2]
+    done = run("synth", "a", "--n", 3, "--classes", "siren,bell", *scene, cwd=tmp_path)
+    assert "3 scenes" in done.stdout
+    run("synth", "b", "--n", 3, "--classes", "siren,bell", *scene, cwd=tmp_path)
+    names = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*"))
+    assert len(names) == 5
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    run("synth", "a", "--n", 3, *scene, cwd=tmp_path, code=2)
+    rng = np.random.default_rng(0)
+    for category in ("dog", "cat"):
+        (tmp_path / "bank" / category).mkdir(parents=True)
+        wave = 0.3 * rng.standard_normal(8000)
+        write_audio(tmp_path / "bank" / category / "1.wav", wave, 8000)
+    run("synth", "c", "--n", 2, "--bank", "bank", "--backgrounds", "pink", *scene, cwd=tmp_path)
+    labels = {
+        event.label
+        for events in read_events(tmp_path / "c/strong.tsv").values()
+        for event in events
+    }
+    assert labels <= {"dog", "cat"}
+    rows = "filename\tcategory\tfold\ndog/1.wav\tdog\t1\ncat/1.wav\tcat\t2\n"
+    (tmp_path / "bank.tsv").write_text(rows)
+    run("synth", "d", "--n", 2, "--table", "bank.tsv", "--audio", "bank", "--folds", "1",
+        "--backgrounds", "white", *scene, cwd=tmp_path)  # fmt: skip
+    labels = {
+        event.label
+        for events in read_events(tmp_path / "d/strong.tsv").values()
+        for event in events
+    }
+    assert labels == {"dog"}
+    waveform, rate = read_audio(tmp_path / "d/audio/scene_00000.wav")
+    assert (len(waveform), rate) == (24000, 8000)
+
+
+def test_ctrl_c_and_resume(home, tmp_path):
+    words = ["train", "--train", home / "train_weak.tsv", "--valid", home / "valid_weak.tsv"]
+    words += ["--audio", home / "audio", "--out", tmp_path / "run", "--store", home / "features"]
+    words += [*SETTINGS, "--set", "training.max_epochs=200", "--set", "training.patience=200"]
+    command = [sys.executable, "-m", "earmark", *map(str, words)]
+    with (tmp_path / "said.txt").open("w") as said:
+        process = subprocess.Popen(command, stdout=said, stderr=said)
+    while process.poll() is None and not (tmp_path / "run" / CHECKPOINT).exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130, (tmp_path / "said.txt").read_text()
+    assert "go on with the same command and --resume" in (tmp_path / "said.txt").read_text()
+    assert (tmp_path / "run" / CHECKPOINT).exists()
+    run(*words, code=2)  # without --resume it would be lost
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["demmo"], "demmo"),
+        (["info", "none.earmark"], "no model file none.earmark"),
+        (["detect", "none.wav", "-m", "run/model.earmark"], "none.wav"),
+        (["train", "--train", "none.tsv", "--audio", "audio", "--out", "x"], "none.tsv"),
+        (["train", "--train", "train_weak.tsv", "--audio", "audio", "--out", "x", "--set",
+          "model.pool=max"], "did you mean 'model.pools'"),
+        (["train", "--train", "train_weak.tsv", "--audio", "audio", "--out", "x", "--preset",
+          "papier"], "did you mean 'paper'"),
+        (["evaluate", "--reference", "none.tsv", "--estimate", "train_strong.tsv"], "none.tsv"),
+        (["synth", "x", "--classes", "sirene"], "sirene"),
+        (["synth", "x", "--bank", "audio", "--table", "t"], "not both"),
+        (["tune", "-m", "run/model.earmark", "--valid", "no.tsv", "--audio", "audio"], "no.tsv"),
+        (["doctor", "none.tsv", "--audio", "audio"], "none.tsv"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_sentence_and_exit_code_2(home, words, sentence):
+    done = run(*words, cwd=home, code=2)
+    assert sentence in done.stderr
+    assert not (home / "x").exists() or not any((home / "x").iterdir())
+
+
+def test_a_table_with_a_wrong_row_names_file_and_line(home):
+    (home / "wrong.tsv").write_text("filename\tonset\toffset\tevent_label\na.wav\t2\t1\tdog\n")
+    tables = ("--reference", "wrong.tsv", "--estimate", "wrong.tsv")
+    assert "wrong.tsv:2" in run("evaluate", *tables, cwd=home, code=2).stderr
+
+
+def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch, capsys):
+    """In small: fewer scenes and one epoch; `make demo` runs it in full."""
+    from earmark import demo
+
+    monkeypatch.setattr(demo, "N_SCENES", {"train": 16, "valid": 8, "test": 4})
+    monkeypatch.setattr(demo, "SETTINGS", ("training.max_epochs=1", "training.batch_size=8"))
+    monkeypatch.setattr(demo, "N_PROCESSES", 1)
+    scores = demo.run_demo(tmp_path / "demo")
+    assert scores.n_files == 4
+    said = capsys.readouterr().out
+    assert "F1" in said
+    assert "SHORT of what was asked" in said
+    assert "earmark train --train tags.tsv" in said
+    for picture in ("hierarchy.png", "detection.png", "history.png"):
+        assert (tmp_path / "demo" / picture).read_bytes().startswith(b"\x89PNG")
+    demo.run_demo(tmp_path / "demo")  # and again, over what is there

@@ -15,9 +15,13 @@ REPO = Path(__file__).parent.parent
 
 # A room imports only from rooms above it.
 ROOMS = """
-errors frames tables events tags containers audio sounds soundbank synth features
+errors frames tables events tags containers audio sounds soundbank synth
+features workers journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
-model loss plots demo cli __main__
+norm model loss decoding metrics.segment metrics
+tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
+tuning
+settings batches checkpoint training bundle detector plots learning demo cli __main__
 """.split()  # noqa: SIM905 - read as the data flows
 
 

@@ -14,14 +14,14 @@ from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
 from earmark.batches import draw_order, read_batch, with_statistics
-from earmark.checkpoint import CHECKPOINT, Epoch, parse_state, read_checkpoint
+from earmark.checkpoint import CHECKPOINT, HISTORY, Epoch, parse_state, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.errors import DataError, SettingError
 from earmark.features import FeatureConfig, normalise
 from earmark.learning import MODEL, train
 from earmark.settings import TrainingConfig
 from earmark.store import build_store
-from earmark.training import HISTORY, learning_rate
+from earmark.training import learning_rate
 
 ONE_THREAD = "training.threads=1"
 

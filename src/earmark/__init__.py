@@ -11,43 +11,90 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from earmark.audio import read_audio, read_blocks, write_audio
-    from earmark.errors import AudioError, EarmarkError, SettingError
-    from earmark.events import Event
+    from earmark.data import Manifest
+    from earmark.decoding import Decoding, decode_events
+    from earmark.detector import Detector
+    from earmark.errors import AudioError, BundleError, DataError, EarmarkError, SettingError
+    from earmark.events import Event, read_events, write_events
     from earmark.features import FeatureConfig, log_mel
     from earmark.frames import Frames
+    from earmark.learning import load, train, tune
+    from earmark.metrics import segment_scores
     from earmark.model import Model, ModelConfig
     from earmark.pooling import Pooling
+    from earmark.settings import Settings
+    from earmark.soundbank import Soundbank
+    from earmark.synth import SceneConfig, make_scene, write_scenes
+    from earmark.tags import read_tags, write_tags
 
 _ROOM_OF = {
     "AudioError": "errors",
+    "BundleError": "errors",
+    "DataError": "errors",
+    "Decoding": "decoding",
+    "Detector": "detector",
     "EarmarkError": "errors",
     "Event": "events",
     "FeatureConfig": "features",
     "Frames": "frames",
+    "Manifest": "data",
     "Model": "model",
     "ModelConfig": "model",
     "Pooling": "pooling",
+    "SceneConfig": "synth",
     "SettingError": "errors",
+    "Settings": "settings",
+    "Soundbank": "soundbank",
+    "decode_events": "decoding",
+    "load": "learning",
     "log_mel": "features",
+    "make_scene": "synth",
     "read_audio": "audio",
     "read_blocks": "audio",
+    "read_events": "events",
+    "read_tags": "tags",
+    "segment_scores": "metrics",
+    "train": "learning",
+    "tune": "learning",
     "write_audio": "audio",
+    "write_events": "events",
+    "write_scenes": "synth",
+    "write_tags": "tags",
 }
 
 __all__ = [  # noqa: RUF022 - the version goes last
     "AudioError",
+    "BundleError",
+    "DataError",
+    "Decoding",
+    "Detector",
     "EarmarkError",
     "Event",
     "FeatureConfig",
     "Frames",
+    "Manifest",
     "Model",
     "ModelConfig",
     "Pooling",
+    "SceneConfig",
     "SettingError",
+    "Settings",
+    "Soundbank",
+    "decode_events",
+    "load",
     "log_mel",
+    "make_scene",
     "read_audio",
     "read_blocks",
+    "read_events",
+    "read_tags",
+    "segment_scores",
+    "train",
+    "tune",
     "write_audio",
+    "write_events",
+    "write_scenes",
+    "write_tags",
     "__version__",
 ]
 

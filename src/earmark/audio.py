@@ -114,6 +114,19 @@ def audio_duration(source: Source) -> float:
         return sum(len(block) for block in blocks) / recording.rate
 
 
+def audio_format(source: Source) -> tuple[int, int]:
+    """Return the rate and the number of channels of a recording, as it is stored.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> soundfile.write(file, np.zeros((100, 2)), 44100, format="WAV")
+    >>> audio_format(file)
+    (44100, 2)
+    """
+    with _opened(source) as recording:
+        return recording.rate, recording.sound.channels
+
+
 def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) -> None:
     """Write a mono waveform as the suffix says: .wav and .flac of 16 bits, or .ogg (Vorbis).
 
@@ -136,6 +149,8 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) ->
     if form == "OGG" and rate > 200_000:  # where the encoder would take the whole process with it
         raise AudioError(f"{path} cannot be written at {rate} Hz: Vorbis ends at 200000; use .wav.")
     samples = np.clip(samples, -1.0, 1.0)
+    if subtype == "PCM_16":  # rounded here: libsndfile rounds in a flac, but not in a wav
+        samples = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
     beside = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.part")
     try:
         with (

@@ -17,13 +17,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from earmark.decoding import Decoding
 from earmark.errors import BundleError, SettingError
 from earmark.features import FeatureConfig
 from earmark.model import Model, ModelConfig
+from earmark.tables import write_beside
 
 FORMAT = 1  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
@@ -114,14 +115,7 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     text = json.dumps(bundle.describe(), sort_keys=True, ensure_ascii=False)
     # One entry: safetensors writes several in any order, and the same model has the same bytes.
     sums = {"about": text, "about_sum": _sum(text), "weights_sum": _sum_of(weights)}
-    beside = target.with_name(f".{target.name}.partial")
-    try:
-        save_file(weights, beside, {"earmark": json.dumps(sums, ensure_ascii=False)})
-        with beside.open("rb+") as file:
-            os.fsync(file.fileno())
-        beside.replace(target)
-    except OSError as error:
-        raise BundleError(f"Cannot write {target}: {error.strerror or error}.") from error
+    write_beside(target, save(weights, {"earmark": json.dumps(sums, ensure_ascii=False)}))
     return target
 
 
@@ -146,11 +140,10 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             f"{source} has format {values.get('format')!r} (made by Earmark {made_by}), and this "
             f"version reads format {FORMAT}; install the version that made it, or train again."
         )
-    model = {name: _as_tuples(value) for name, value in values["model"].items()}
     return Bundle(
         labels=tuple(values["labels"]),
         features=FeatureConfig(**values["features"]),
-        model=ModelConfig(**model),
+        model=ModelConfig(**values["model"]),
         weights=weights,
         decoding=Decoding.from_dict(values["decoding"]),
         window=values["window"],
@@ -186,7 +179,3 @@ def _sum_of(weights: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value

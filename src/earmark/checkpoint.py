@@ -6,7 +6,6 @@ whole checkpoint, the last or the one before. Nothing in it is code.
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,13 +13,15 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from earmark.errors import DataError, SettingError
 from earmark.model import Model
+from earmark.tables import write_beside
 
 CHECKPOINT = "checkpoint.safetensors"
+HISTORY = "history.tsv"
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,9 @@ def save_checkpoint(
     for index, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
             tensors[f"adam.{index}.{name}"] = torch.as_tensor(value)
-    path = out / CHECKPOINT
-    beside = path.with_name(f".{CHECKPOINT}.partial")
     copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    save_file(copies, beside, {**about, "state": json.dumps(asdict(state))})
-    with beside.open("rb+") as file:
-        os.fsync(file.fileno())
-    beside.replace(path)
+    metadata = {**about, "state": json.dumps(asdict(state))}
+    write_beside(out / CHECKPOINT, save(copies, metadata))
 
 
 def load_checkpoint(
@@ -131,6 +128,4 @@ def write_history(path: Path, history: Sequence[Epoch]) -> None:
     names = list(Epoch.__dataclass_fields__)
     lines = ["\t".join(names)]
     lines += ["\t".join(f"{getattr(row, name):.6g}" for name in names) for row in history]
-    beside = path.with_name(f".{path.name}.partial")
-    beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    beside.replace(path)
+    write_beside(path, ("\n".join(lines) + "\n").encode())

@@ -25,6 +25,9 @@ app = typer.Typer(
 AudioOption = Annotated[
     Path | None, typer.Option("--audio", help="Folder of the recordings that the table names.")
 ]
+ValidAudioOption = Annotated[
+    Path | None, typer.Option(help="Folder of the validation recordings, if it is another.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="Model file, from earmark train.")]
 
@@ -78,6 +81,7 @@ def doctor(
     manifest: Annotated[Path, typer.Argument(help="Table of tags, or folder of class folders.")],
     valid: Annotated[Path | None, typer.Option(help="Table for validation.")] = None,
     audio: AudioOption = None,
+    valid_audio: ValidAudioOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Tell what is wrong with tables and recordings before training; exit 1 if it would stop."""
@@ -85,7 +89,7 @@ def doctor(
     from earmark.doctor import examine, render
 
     train = Manifest.read(manifest, audio)
-    checked = None if valid is None else Manifest.read(valid, audio)
+    checked = None if valid is None else Manifest.read(valid, valid_audio or audio)
     report = examine(train, checked)
     if as_json:
         _print_json(report.to_dict())
@@ -115,10 +119,9 @@ def synth(
     rate: Annotated[int, typer.Option(help="Samples a second.")] = 32000,
     duration: Annotated[float, typer.Option(help="Seconds of a scene.")] = 10.0,
     events: Annotated[tuple[int, int], typer.Option(help="Events in a scene, from to.")] = (1, 3),
-    event_duration: Annotated[tuple[float, float], typer.Option(help="Seconds, from to.")] = (
-        0.5,
-        4.0,
-    ),
+    event_duration: Annotated[
+        tuple[float, float] | None, typer.Option(help="Seconds, from to; else 0.5 to 4.")
+    ] = None,
     snr: Annotated[tuple[float, float], typer.Option(help="Decibels, from to.")] = (0.0, 20.0),
     max_overlap: Annotated[int, typer.Option(help="Events at once, at most.")] = 2,
     prefix: Annotated[str, typer.Option(help="First part of the file names.")] = "scene_",
@@ -132,9 +135,9 @@ def synth(
     from earmark.synth import SceneConfig, write_scenes
 
     if bank is not None and table is not None:
-        raise SettingError(
-            "A soundbank is --bank FOLDER or --table TABLE --audio FOLDER, not both."
-        )
+        raise SettingError("A soundbank is --bank FOLDER or --table TABLE, not both.")
+    if table is None and (audio is not None or folds is not None):
+        raise SettingError("--audio and --folds go with --table, a table of a soundbank.")
     sounds = None
     if bank is not None:
         sounds = Soundbank.from_folder(bank)
@@ -145,7 +148,7 @@ def synth(
         rate=rate,
         duration=duration,
         n_events=events,
-        event_duration=event_duration,
+        event_duration=event_duration or (min(0.5, duration), min(4.0, duration)),
         snr_db=snr,
         max_overlap=max_overlap,
         classes=tuple(classes.split(",")) if classes else (),
@@ -173,9 +176,7 @@ def train(
         Path | None, typer.Option("--valid", help="The same for validation; else a share is taken.")
     ] = None,
     audio: AudioOption = None,
-    valid_audio: Annotated[
-        Path | None, typer.Option(help="Folder of the validation recordings, if another.")
-    ] = None,
+    valid_audio: ValidAudioOption = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for all that comes of it.")] = Path(
         "run"
     ),
@@ -220,8 +221,8 @@ def train(
         raise typer.Exit(130) from None
     about = detector.bundle.training
     print(
-        f"{out / learning.MODEL}: best of {about['n_epochs']} epochs is {about['best_epoch']}, "
-        f"validation loss {about['best_valid_loss']:.4f}"
+        f"{out / learning.MODEL}: after {about['n_epochs']} epochs, the best validation loss "
+        f"{about['best_valid_loss']:.4f} is that of epoch {about['best_epoch']}"
     )
     print(f"next: earmark detect RECORDING --model {out / learning.MODEL}")
 
@@ -235,8 +236,8 @@ def tune(
         bool, typer.Option("--strong", help="The table has onsets, offsets.")
     ] = False,
     objective: Annotated[
-        str, typer.Option(help="With --strong: class_f_measure, f_measure or error_rate.")
-    ] = "class_f_measure",
+        str | None, typer.Option(help="With --strong: class_f_measure, f_measure or error_rate.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Model file; else in place.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -244,7 +245,9 @@ def tune(
     from earmark import learning
     from earmark.detector import Detector
 
-    choices: dict[str, Any] = {"objective": objective} if strong else {}
+    if objective and not strong:
+        raise SettingError("--objective goes with --strong; tags have one only, F1 over clips.")
+    choices: dict[str, Any] = {"objective": objective} if objective else {}
     detector = Detector.load(model)
     tuned, found = learning.tune(detector, valid, audio, strong=strong, tell=_tell, **choices)
     path = tuned.save(out or model)
@@ -276,18 +279,25 @@ def detect(
     from earmark.events import write_events
 
     detector = Detector.load(model)
-    files = [f for path in recordings for f in (find_audio(path) if path.is_dir() else [path])]
+    # Names are those a table of the folder would have: relative to it, or the file's own.
+    files: dict[str, Path] = {}
+    for path in recordings:
+        inside = find_audio(path) if path.is_dir() else [path]
+        for file in inside:
+            name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+            if files.setdefault(name, file) != file:
+                raise DataError(f"{files[name]} and {file} have one name; detect them apart.")
     if not files:
         raise DataError(f"There is no recording in {', '.join(map(str, recordings))}.")
     found, failed = {}, 0
-    for file in files:
+    for name, file in files.items():
         try:
             events = detector.detect(file)
         except EarmarkError as error:
             _tell(str(error))
             failed += 1
             continue
-        found[str(file)] = events if score else [replace(e, score=None) for e in events]
+        found[name] = events if score else [replace(e, score=None) for e in events]
     write_events(out or sys.stdout, found)
     if failed:
         raise typer.Exit(2)
@@ -305,6 +315,11 @@ def evaluate(
     from earmark.metrics.segment import segment_scores
 
     true, found = read_events(reference), read_events(estimate)
+    if true and found and not set(true) & set(found):
+        raise DataError(
+            f"No file of {reference} is in {estimate}: {next(iter(true))!r} there, "
+            f"{next(iter(found))!r} here; the names must be the same."
+        )
     scores = segment_scores(true, found, resolution=resolution)
     if scores.missing_files:
         _tell(f"{len(scores.missing_files)} files of {reference} are not in {estimate}: no events.")
@@ -319,7 +334,8 @@ def evaluate(
     table = Table(title=f"segment-based, {resolution:g} s, {scores.n_files} files")
     for column in ("", "ER", "S", "D", "I", "F1", "P", "R"):
         table.add_column(column, justify="right" if column else "left")
-    for label, row in {"overall": scores.overall, **scores.class_wise}.items():
+    rows = {"overall": scores.overall, "class average": scores.class_wise_average}
+    for label, row in (rows | scores.class_wise).items():
         rates, f_measure = row["error_rate"], row["f_measure"]
         values = [
             rates["error_rate"],
@@ -331,7 +347,7 @@ def evaluate(
             f_measure["recall"],
         ]
         texts = ["-" if math.isnan(value) else f"{value:.3f}" for value in values]
-        table.add_row(label, *texts, style="bold" if label == "overall" else None)
+        table.add_row(label, *texts, style="bold" if label in rows else None)
     Console().print(table)
 
 

@@ -112,7 +112,7 @@ class Manifest:
             audio = table
             tags = tags_from_folders(_relative(path, table) for path in find_audio(table))
         elif audio is None:
-            raise SettingError(f"{table} is a table; give the folder of its audio too.")
+            raise SettingError(f"{table} is a table; give the folder of its audio too (--audio).")
         else:
             tags = read_tags(table, labels)
         found, missing = _find(tags, Path(audio), os.fspath(table))

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from earmark.audio import read_audio
+from earmark.checkpoint import HISTORY
 from earmark.data import Manifest
 from earmark.detector import Detector
 from earmark.events import Event, read_events, write_events
@@ -22,6 +23,7 @@ from earmark.synth import SceneConfig, write_scenes
 
 SOUNDS = ("beeps", "bell", "chirp", "engine", "knock", "siren")
 N_SCENES = {"train": 320, "valid": 64, "test": 48}
+N_PROCESSES = 2
 WANTED_F, WANTED_ER = 0.80, 0.40
 SETTINGS = ("training.max_epochs=14", "training.schedule=cosine", "training.batch_size=16")
 
@@ -82,7 +84,7 @@ def make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
             SceneConfig(classes=SOUNDS),
             seed * len(N_SCENES) + number,
             prefix=f"{part}_",
-            processes=2,
+            processes=N_PROCESSES,
             overwrite=True,
         )
         parts[part] = Manifest.read(out / part / "weak.tsv", out / part / "audio", SOUNDS)
@@ -109,4 +111,4 @@ def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: l
     curve = detector.frame_probs(waveform, config.rate)
     picture = plot_detection(curve.probs, curve.times, detector.labels, truth, found)
     save(picture, out / "detection.png")
-    save(plot_history(out / "run" / "history.tsv"), out / "history.png")
+    save(plot_history(out / "run" / HISTORY), out / "history.png")

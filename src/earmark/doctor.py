@@ -8,9 +8,9 @@ are not seen to clip. A finding has one of three severities:
     hurts    training would run, and learn less or be judged wrongly
     note     worth a look; often as it should be
 
-What stops: a table without clips, without tags or without one recording that can be read, of
-training or of validation; and a class of validation that training does not know. Recordings that
-are missing, unreadable or silent hurt, as long as others are left.
+What stops: a table without clips or without one recording that can be read, of training or of
+validation; training without any tag; and a class of validation that training does not know.
+Recordings that are missing, unreadable or silent hurt, as long as others are left.
 """
 
 import hashlib
@@ -23,9 +23,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import soundfile
 
-from earmark.audio import read_blocks
+from earmark.audio import audio_format, read_blocks
 from earmark.data import Manifest
 from earmark.errors import AudioError
 from earmark.features import FeatureConfig
@@ -170,12 +169,12 @@ def look_at(path: Path) -> Look:
             digest.update(block.tobytes())
     except AudioError as error:
         return Look(error=str(error))
-    header = soundfile.info(str(path))
-    digest.update(str(header.samplerate).encode())
+    rate, channels = audio_format(path)
+    digest.update(str(rate).encode())
     return Look(
-        duration=n_samples / header.samplerate,
-        rate=header.samplerate,
-        channels=header.channels,
+        duration=n_samples / rate,
+        rate=rate,
+        channels=channels,
         peak=float(peak),
         clipped=n_clipped / n_samples,
         digest=digest.hexdigest(),

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +18,15 @@ import torch
 
 from earmark.batches import cut, read_batch, with_statistics
 from earmark.bundle import SUFFIX, Bundle
-from earmark.checkpoint import CHECKPOINT, parse_state, read_checkpoint
+from earmark.checkpoint import CHECKPOINT, HISTORY, parse_state, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.decoding import Decoding, Floats
 from earmark.detector import Detector
-from earmark.errors import DataError, SettingError
+from earmark.errors import AudioError, DataError, SettingError
 from earmark.events import read_events
 from earmark.features import FeatureConfig, normalise
 from earmark.model import Model
+from earmark.plots import plot_history, save
 from earmark.settings import Settings
 from earmark.store import FeatureStore, build_store
 from earmark.tuning import Tuned, tune_decoding
@@ -127,6 +129,7 @@ def train(
     detector = Detector(replace(bundle, licence=licence, attribution=tuple(attribution)))
     if fabric.is_global_zero:
         detector.save(folder / MODEL)
+        _draw_history(folder)
     return detector
 
 
@@ -154,17 +157,23 @@ def tune(
     clips = Manifest.read(table, audio, detector.labels)
     if clips.missing:
         tell(f"{len(clips.missing)} of {len(clips.missing) + len(clips)} clips are missing.")
-    curves, durations = [], []
-    for path in clips.paths:
-        curve = detector.frame_probs(path)
-        curves.append(curve)
-        durations.append(curve.duration)
+    curves, rows = [], []
+    for row, path in enumerate(clips.paths):
+        try:
+            curves.append(detector.frame_probs(path))
+            rows.append(row)
+        except AudioError as error:
+            tell(f"Set aside: {error}")
     if not curves:
-        raise DataError(f"No recording of {table} is in {audio}.")
+        raise DataError(f"No recording of {table} in {audio} can be read.")
+    clips = clips.take(rows)
     truth: dict[str, Any] = {"tags": clips.tags}
     if strong:
         events = read_events(table)
-        truth = {"reference": [events[file] for file in clips.files], "durations": durations}
+        truth = {
+            "reference": [events[file] for file in clips.files],
+            "durations": [curve.duration for curve in curves],
+        }
     tuned = tune_decoding(
         [curve.probs for curve in curves],
         np.stack([curve.clip_probs.max(0) for curve in curves]),
@@ -191,6 +200,12 @@ def tuning_record(tuned: Tuned, n_clips: int) -> dict[str, Any]:
 def load(path: PathLike, device: str = "cpu") -> Detector:
     """Return the detector in a model file."""
     return Detector.load(path, device)
+
+
+def _draw_history(folder: Path) -> None:
+    """Draw the losses, where matplotlib is there to draw them."""
+    if find_spec("matplotlib") is not None:
+        save(plot_history(folder / HISTORY), (folder / HISTORY).with_suffix(".png"))
 
 
 def _check_tables(train: Manifest, valid: Manifest, tell: Callable[[str], object]) -> None:

@@ -170,7 +170,7 @@ def write_scenes(
         seed: of the scenes.
         bank: where sounds come from; procedural by default.
         prefix: of the file names.
-        suffix: .wav (16 bits) or .flac.
+        suffix: .wav or .flac (16 bits), or .ogg.
         processes: how many to make scenes in; the result is the same.
         overwrite: replace files of the same name instead of refusing; others are left alone.
 
@@ -190,7 +190,7 @@ def write_scenes(
         weak.exists() or strong.exists() or (audio.exists() and any(audio.iterdir()))
     ):
         raise DataError(
-            f"{out} holds scenes already. Choose another folder, or pass overwrite=True."
+            f"{out} holds scenes already. Choose another folder, or overwrite=True (--overwrite)."
         )
     audio.mkdir(parents=True, exist_ok=True)
     weak.unlink(missing_ok=True)

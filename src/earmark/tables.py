@@ -128,7 +128,10 @@ def write_beside(path: Path, content: bytes) -> None:
     """Write `content` next to `path` and move it into place: all of it is there, or nothing."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(content)
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the name without the content
         part.replace(path)
     except OSError as error:
         raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error

@@ -26,16 +26,21 @@ from torch import Tensor
 
 from earmark.augment import augment
 from earmark.batches import cut, draw_order, draw_seed, read_batch
-from earmark.checkpoint import Epoch, State, load_checkpoint, save_checkpoint, write_history
-from earmark.data import Manifest
+from earmark.checkpoint import (
+    HISTORY,
+    Epoch,
+    State,
+    load_checkpoint,
+    save_checkpoint,
+    write_history,
+)
+from earmark.data import Manifest, clip_paths
 from earmark.errors import SettingError
 from earmark.features import normalise
 from earmark.loss import clip_loss
 from earmark.model import Model
 from earmark.settings import Settings, TrainingConfig
 from earmark.store import FeatureStore
-
-HISTORY = "history.tsv"
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def fit(fabric: Fabric, job: Job) -> None:
     config = job.settings.training
     torch.set_num_threads(config.threads or _fair_share(fabric))
     torch.manual_seed(config.seed)
-    store = FeatureStore.open(job.store)
+    store = FeatureStore.open(job.store, files=clip_paths(job.train, job.valid))
     model = Model(job.settings.model)
     adam = torch.optim.AdamW(
         model.parameters(), config.learning_rate, weight_decay=config.weight_decay
