@@ -15,8 +15,8 @@ REPO = Path(__file__).parent.parent
 
 # A room imports only from rooms above it.
 ROOMS = """
-errors frames tables events tags containers audio sounds soundbank synth
-features workers journal data store doctor augment
+errors workers frames tables events tags containers audio sounds soundbank synth
+features journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
 norm model loss decoding metrics.segment metrics
 tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune

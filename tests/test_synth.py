@@ -383,7 +383,7 @@ class TestWrittenScenes:
     def test_are_not_overwritten_unless_asked(self, tmp_path):
         write_scenes(tmp_path, 1, SMALL, seed=0)
         before = content(tmp_path)
-        with pytest.raises(DataError, match="pass overwrite=True"):
+        with pytest.raises(DataError, match="overwrite=True"):
             write_scenes(tmp_path, 1, SMALL, seed=1)
         assert content(tmp_path) == before
         write_scenes(tmp_path, 1, SMALL, seed=1, overwrite=True)

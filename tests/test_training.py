@@ -153,15 +153,14 @@ def test_it_stops_when_validation_gets_no_better(tones, tmp_path):
 
 
 def test_two_processes_follow_the_loss_curve_of_one(tones, tmp_path):
-    """In processes of their own: torch starts others only from a plain script."""
+    """From a plain script, as a user would: no `if __name__ == "__main__"` is needed."""
     script = Path(tmp_path / "two.py")
     script.write_text(
         "import sys\n"
         "from earmark.learning import train\n"
-        "if __name__ == '__main__':\n"
-        "    root, out, devices = sys.argv[1:4]\n"
-        "    train(f'{root}/train_weak.tsv', f'{root}/valid_weak.tsv', f'{root}/audio', out,\n"
-        "          settings=sys.argv[4:], store=f'{root}/features', devices=int(devices))\n"
+        "root, out, devices = sys.argv[1:4]\n"
+        "train(f'{root}/train_weak.tsv', f'{root}/valid_weak.tsv', f'{root}/audio', out,\n"
+        "      settings=sys.argv[4:], store=f'{root}/features', devices=int(devices))\n"
     )
     curves = []
     for devices in ("1", "2"):

@@ -30,6 +30,7 @@ from earmark.plots import plot_history, save
 from earmark.settings import Settings
 from earmark.store import FeatureStore, build_store
 from earmark.tuning import Tuned, tune_decoding
+from earmark.workers import without_main
 
 PathLike = str | os.PathLike[str]
 MODEL = f"model{SUFFIX}"
@@ -124,7 +125,8 @@ def train(
         folder, features.folder, chosen, train_clips, valid_clips, resume, tensorboard, progress
     )
     fabric = _fabric(accelerator, devices, nodes, chosen.training.precision)
-    fabric.launch(partial(fit, job=job))  # Fabric looks into arguments, and Job is frozen
+    with without_main():
+        fabric.launch(partial(fit, job=job))  # Fabric looks into arguments, and Job is frozen
     bundle = _bundle(folder, chosen, train_clips, features, valid_clips)
     detector = Detector(replace(bundle, licence=licence, attribution=tuple(attribution)))
     if fabric.is_global_zero:

@@ -161,7 +161,7 @@ def build_store(
         files: name -> path of each clip (`earmark.data.clip_paths` gives that of manifests).
         config: of the features; normalisation is left aside.
         processes: how many to compute in; the bytes are the same. None takes a processor each,
-            where there is enough to do. Scripts need `if __name__ == "__main__":`.
+            where there is enough to do.
         progress: called with the number of clips done, and of all, after each clip.
 
     >>> import tempfile

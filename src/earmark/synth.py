@@ -10,9 +10,7 @@ scaled as a whole, background and all, which changes no SNR.
 """
 
 import math
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +23,7 @@ from earmark.events import Event, write_events
 from earmark.soundbank import Bank, ProceduralBank
 from earmark.sounds import NOISES, Rng
 from earmark.tags import write_tags
+from earmark.workers import map_in_order
 
 _FADE = 0.005  # seconds at both ends of an event, against clicks
 _PEAK = 0.99  # of full scale; what 16 bits round up must still fit
@@ -196,14 +195,7 @@ def write_scenes(
     weak.unlink(missing_ok=True)
     strong.unlink(missing_ok=True)
     write = partial(_write_scene, audio, config, seed, bank, prefix, suffix)
-    if processes == 1:
-        written = dict(map(write, range(n_scenes)))
-    else:
-        # Spawned, not forked: a fork of a process with threads (torch, BLAS) may hang.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, mp_context=context) as pool:
-            chunk = max(1, n_scenes // (4 * processes))
-            written = dict(pool.map(write, range(n_scenes), chunksize=chunk))
+    written = dict(map_in_order(write, range(n_scenes), processes))
     write_tags(weak, {name: {event.label for event in written[name]} for name in written})
     write_events(strong, written)
     return written

@@ -1,7 +1,8 @@
 """A function and items -> its results in order, from several processes.
 
-Conventions: processes are spawned, with one torch thread each, and end when their parent does, even
-when it is killed. Only a few results are held at a time. One process is this one.
+Conventions: processes are spawned, with one thread each, and end when their parent does, even when
+it is killed. They do not run the user's script again, as spawned processes otherwise do, so that it
+needs no `if __name__ == "__main__":`. Only a few results are held at a time.
 """
 
 import multiprocessing
@@ -10,13 +11,13 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.connection import wait
+from types import ModuleType
 from typing import TypeVar
-
-import torch
 
 from earmark.errors import DataError, SettingError
 
@@ -29,7 +30,7 @@ Result = TypeVar("Result")
 def map_in_order(
     function: Callable[[Item], Result], items: Collection[Item], processes: int | None = None
 ) -> Generator[Result, None, None]:
-    """Yield `function(item)` of each item, in order, from processes of one torch thread each.
+    """Yield `function(item)` of each item, in order, from processes of one thread each.
 
     Only a few results are held at a time. Processes end when this one does, even when it is killed.
 
@@ -41,12 +42,8 @@ def map_in_order(
     if processes < 1:
         raise SettingError(f"processes must be 1 or more. Got {processes!r}.")
     if processes == 1:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with _one_thread():
             yield from map(function, items)
-        finally:
-            torch.set_num_threads(before)
         return
     # Spawned, not forked: a fork of a process with threads (torch, BLAS) may hang.
     context = multiprocessing.get_context("spawn")
@@ -54,18 +51,47 @@ def map_in_order(
     pending: deque[Future[Result]] = deque()
     try:
         for item in items:
-            pending.append(pool.submit(function, item))
+            with without_main():
+                pending.append(pool.submit(function, item))
             if len(pending) >= AHEAD * processes:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     except BrokenProcessPool as error:
         raise DataError(
-            "A worker process died: memory may have run out. A script that starts processes needs "
-            'its lines under `if __name__ == "__main__":`; with processes=1 none are started.'
+            "A worker process died: memory may have run out; with processes=1 none are started."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Let processes that are spawned meanwhile find no script to run again.
+
+    What they run is in rooms, which they import by name; nothing of the script is needed.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Hold torch to one thread, if it is there: more would only wait for each other."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _n_processors() -> int:
@@ -76,7 +102,7 @@ def _n_processors() -> int:
 
 def _start_worker() -> None:
     """Set a worker up: one thread, and an end with its parent, which a pool does not see to."""
-    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is loaded
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of Ctrl-C, and ends the pool
     parent = multiprocessing.parent_process()
     assert parent is not None
