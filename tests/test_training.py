@@ -58,6 +58,14 @@ def test_it_leaves_a_checkpoint_a_history_and_a_model(tones, tmp_path):
     assert not list((tmp_path / "run").glob(".*partial*"))
 
 
+def test_the_callers_threads_and_random_numbers_are_left_alone(tones, tmp_path):
+    torch.manual_seed(0)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    run(tones, tmp_path / "run", "training.max_epochs=1", "training.threads=2")
+    assert torch.get_rng_state().equal(state)
+    assert torch.get_num_threads() == threads
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tones, tmp_path):
     words = [
         "model.dropout=0.2",

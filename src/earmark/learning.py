@@ -125,8 +125,10 @@ def train(
         folder, features.folder, chosen, train_clips, valid_clips, resume, tensorboard, progress
     )
     fabric = _fabric(accelerator, devices, nodes, chosen.training.precision)
-    with without_main():
+    n_threads = torch.get_num_threads()
+    with without_main(), torch.random.fork_rng(devices=()):  # the caller's draws stay its own
         fabric.launch(partial(fit, job=job))  # Fabric looks into arguments, and Job is frozen
+    torch.set_num_threads(n_threads)
     bundle = _bundle(folder, chosen, train_clips, features, valid_clips)
     detector = Detector(replace(bundle, licence=licence, attribution=tuple(attribution)))
     if fabric.is_global_zero:
