@@ -81,7 +81,8 @@ class Bundle:
 
     def build_model(self) -> Model:
         """Return the network, ready to predict."""
-        model = Model(self.model)
+        with torch.random.fork_rng(devices=()):  # its first weights are drawn, and overwritten
+            model = Model(self.model)
         model.load_state_dict(dict(self.weights))  # half precision becomes single here
         return model.eval()
 
