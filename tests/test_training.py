@@ -185,6 +185,23 @@ def test_two_processes_follow_the_loss_curve_of_one(tones, tmp_path):
     np.testing.assert_allclose(*curves, rtol=2e-3)
 
 
+def test_the_command_runs_under_torchrun(tones, tmp_path):
+    words = [*SMALL, ONE_THREAD, "training.max_epochs=2"]
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    launcher += ["--rdzv-endpoint", "localhost:0", "-m", "earmark", "train"]
+    tables = ["--train", tones / "train_weak.tsv", "--valid", tones / "valid_weak.tsv"]
+    tables += ["--audio", tones / "audio", "--store", tones / "features", "--out", tmp_path / "run"]
+    sets = [part for word in words for part in ("--set", word)]
+    done = subprocess.run(
+        [sys.executable, *launcher, *map(str, tables), "--devices", "2", *sets],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("model.earmark: after 2 epochs") == 1
+    about, _ = read_checkpoint(tmp_path / "run")
+    assert about["number of processes"] == "2"
+
+
 def test_balanced_batches_give_rare_classes_their_turn():
     targets = torch.zeros(100, 2)
     targets[:, 0] = 1

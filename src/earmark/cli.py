@@ -219,6 +219,8 @@ def train(
     except KeyboardInterrupt:
         _tell("stopped; go on with the same command and --resume.")
         raise typer.Exit(130) from None
+    if not learning.is_first_process():
+        return  # of several under torchrun or SLURM, one speaks
     about = detector.bundle.training
     print(
         f"{out / learning.MODEL}: after {about['n_epochs']} epochs, the best validation loss "

@@ -94,6 +94,7 @@ def train(
     # Fabric is a second of import, and only training needs it.
     from earmark.training import Job, fit
 
+    progress = progress and is_first_process()
     chosen = Settings.load(preset, None if config is None else Path(config), settings)
     folder = Path(out)
     if not resume and (folder / CHECKPOINT).exists():
@@ -131,7 +132,7 @@ def train(
     torch.set_num_threads(n_threads)
     bundle = _bundle(folder, chosen, train_clips, features, valid_clips)
     detector = Detector(replace(bundle, licence=licence, attribution=tuple(attribution)))
-    if fabric.is_global_zero:
+    if is_first_process():
         detector.save(folder / MODEL)
         _draw_history(folder)
     return detector
@@ -199,6 +200,12 @@ def tuning_record(tuned: Tuned, n_clips: int) -> dict[str, Any]:
         "score": tuned.score,
         "n_clips": n_clips,
     }
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes and speaks, of those torchrun or SLURM started."""
+    ranks = (os.environ.get(name, "0") for name in ("RANK", "SLURM_PROCID"))
+    return all(rank == "0" for rank in ranks)
 
 
 def load(path: PathLike, device: str = "cpu") -> Detector:

@@ -1,5 +1,7 @@
 """Maps -> maps of mean 0 and variance 1: batch norm that knows of padding and other processes."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, distributed, nn
 
@@ -9,15 +11,32 @@ def mask_maps(maps: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
     return maps if mask is None else maps.masked_fill(~mask[:, None, :, None], value)
 
 
-def _sum_of_processes(values: Tensor) -> Tensor:
-    """Add up what the processes of one training have; differentiable."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return values
-    if distributed.get_world_size() == 1:
-        return values
-    from torch.distributed.nn.functional import all_reduce
+class _SumOfProcesses(torch.autograd.Function):
+    """Add up what the processes of one training have; the gradient is added up alike."""
 
-    total: Tensor = all_reduce(values)  # type: ignore[no-untyped-call]
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone()
+        distributed.all_reduce(total)
+        return total
+
+
+def _several_processes() -> bool:
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    return distributed.get_world_size() > 1
+
+
+def _sum_of_processes(values: Tensor) -> Tensor:
+    if not _several_processes():
+        return values
+    total: Tensor = _SumOfProcesses.apply(values)  # type: ignore[no-untyped-call]
     return total
 
 
@@ -30,8 +49,7 @@ class MaskedBatchNorm(nn.BatchNorm2d):
 
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, maps, frames, mels), mask (batch, frames) -> (batch, maps, frames, mels)."""
-        one_process = not distributed.is_available() or not distributed.is_initialized()
-        if not self.training or (mask is None and one_process):
+        if not self.training or (mask is None and not _several_processes()):
             return super().forward(maps)
         axes = (0, 2, 3)
         wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
