@@ -85,6 +85,10 @@ def test_mixup_mixes_clips_and_targets_by_the_same_share():
     assert mask is None
     torch.testing.assert_close(mixed[:, 0, 0], mixed_targets[:, 0])
     assert not mixed_targets.equal(targets)
+    partner = torch.randperm(6, generator=rng())
+    far = partner != torch.arange(6)
+    share = (mixed_targets[:, 0] - partner) / (targets[:, 0] - partner)
+    assert (share[far] >= 0.5).all()  # the clip itself stays the louder one
 
 
 def test_mixup_of_unequal_lengths_keeps_the_longer_clip_and_never_fades_it():
@@ -106,6 +110,10 @@ def test_blanks_are_the_mean_of_the_real_frames_and_no_longer_than_asked(axis):
     real_mean = x[1, :60].mean()
     blanked = blank(x, mask, axis, 1, 5, rng(1))
     changed = (blanked != x).any(3 - axis)
+    widths = [
+        (blank(x, mask, axis, 1, 5, rng(s)) != x).any(3 - axis).sum(1).max() for s in range(9)
+    ]
+    assert max(widths) == 5
     assert changed.sum(1).max() <= 5
     assert changed.any()
     if changed[1].any():

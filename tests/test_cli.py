@@ -193,6 +193,12 @@ def test_ctrl_c_and_resume(home, tmp_path):
         (["synth", "x", "--bank", "audio", "--table", "t"], "not both"),
         (["tune", "-m", "run/model.earmark", "--valid", "no.tsv", "--audio", "audio"], "no.tsv"),
         (["doctor", "none.tsv", "--audio", "audio"], "none.tsv"),
+        (["synth", "x", "--prefix", "../y"], "first part of a file name"),
+        (["synth", "x", "--suffix", ".mp4"], ".mp4"),
+        (["synth", "train_weak.tsv/x"], "Not a directory"),
+        (["detect", "audio", "-m", "run/model.earmark", "--out", "no/such.tsv"], "no folder no"),
+        (["tune", "-m", "run/model.earmark", "--valid", "valid_weak.tsv", "--audio", "audio",
+          "--objective", "f_measure"], "goes with --strong"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence_and_exit_code_2(home, words, sentence):

@@ -115,7 +115,15 @@ def test_windows_are_merged_as_plain_sums_would_merge_them(detector):
             weight = min(i + 1, len(probs) - i)
             total[start // pool + i] += [*(weight * row), weight]
     want = total[:, :2] / total[:, 2:]
-    np.testing.assert_allclose(detector.frame_probs(wave, RATE).probs, want, atol=1e-6)
+    curve = detector.frame_probs(wave, RATE)
+    np.testing.assert_allclose(curve.probs, want, atol=1e-6)
+    gate = np.zeros((len(want), 2))
+    for start in starts:
+        with torch.no_grad():
+            clip = detector.model(features[start : start + window].unsqueeze(0)).clip_probs[0]
+        over = slice(start // pool, start // pool + -(-window // pool))
+        gate[over] = np.maximum(gate[over], clip.numpy())
+    np.testing.assert_allclose(curve.clip_probs, gate, atol=1e-6)
 
 
 def test_files_of_any_rate_and_open_files_are_read_alike(detector, tmp_path):
@@ -176,5 +184,8 @@ def test_wrong_input_gets_one_clear_sentence(detector, tmp_path):
         detector.detect(tmp_path / "none.wav")
     with pytest.raises(SettingError, match="rate of 8000 Hz"):
         detector.detect(np.zeros(8000, np.float32))
+    for wrong in (np.zeros(8000, np.int16), np.full(8000, np.nan, np.float32)):
+        with pytest.raises(SettingError, match="divide 16-bit numbers by 32768"):
+            detector.detect(wrong, RATE)
     with pytest.raises(SettingError, match="mono"):
         detector.detect(np.zeros((2, 8000), np.float32), RATE)

@@ -15,7 +15,7 @@ REPO = Path(__file__).parent.parent
 
 # A room imports only from rooms above it.
 ROOMS = """
-errors workers frames tables events tags containers audio sounds soundbank synth
+errors workers frames tables tensors events tags containers audio sounds soundbank synth
 features journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
 norm model loss decoding metrics.segment metrics

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
 from earmark.batches import draw_order, read_batch, with_statistics
-from earmark.checkpoint import CHECKPOINT, HISTORY, Epoch, parse_state, read_checkpoint
+from earmark.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.errors import DataError, SettingError
 from earmark.features import FeatureConfig, normalise
@@ -50,8 +50,7 @@ def test_it_leaves_a_checkpoint_a_history_and_a_model(tones, tmp_path):
     lines = (tmp_path / "run" / HISTORY).read_text().splitlines()
     assert lines[0].split("\t") == list(Epoch.__dataclass_fields__)
     assert len(lines) == 4
-    about, _ = read_checkpoint(tmp_path / "run")
-    state = parse_state(about["state"])
+    _, state, _ = read_checkpoint(tmp_path / "run")
     assert state.finished
     assert state.best_loss == min(row.valid_loss for row in state.history)
     assert (tmp_path / "run" / MODEL).exists()
@@ -136,11 +135,68 @@ def test_resuming_with_other_settings_or_data_is_refused(tones, tmp_path):
         run(tones, tmp_path / "run")
     with pytest.raises(SettingError, match="another data or settings"):
         run(tones, tmp_path / "run", "training.seed=5", resume=True)
-    with pytest.raises(DataError, match="no checkpoint"):
-        run(tones, tmp_path / "empty", resume=True)
-    (tmp_path / "run" / CHECKPOINT).write_bytes(b"nonsense")
-    with pytest.raises(DataError, match="is damaged"):
-        run(tones, tmp_path / "run", resume=True)
+    flipped = bytearray((tmp_path / "run" / CHECKPOINT).read_bytes())
+    flipped[-100] ^= 1
+    for damaged in (b"nonsense", bytes(flipped)):
+        (tmp_path / "run" / CHECKPOINT).write_bytes(damaged)
+        with pytest.raises(DataError, match="is damaged"):
+            run(tones, tmp_path / "run", resume=True)
+
+
+def test_resuming_what_was_stopped_before_its_first_checkpoint_begins_anew(tones, tmp_path):
+    run(tones, tmp_path / "whole")
+    run(tones, tmp_path / "stopped", resume=True)
+    a, b = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
+    assert all(a[name].equal(b[name]) for name in a)
+
+
+def test_resuming_writes_a_table_that_a_kill_has_cost(tones, tmp_path):
+    run(tones, tmp_path / "run")
+    before = (tmp_path / "run" / HISTORY).read_text()
+    (tmp_path / "run" / HISTORY).unlink()
+    run(tones, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / HISTORY).read_text() == before
+
+
+def test_the_best_epochs_weights_are_kept_not_the_last_ones(tones, tmp_path):
+    run(tones, tmp_path / "run", "training.max_epochs=6", "training.learning_rate=0.05")
+    _, state, tensors = read_checkpoint(tmp_path / "run")
+    assert state.best_epoch < len(state.history) - 1, "choose settings under which it gets worse"
+    saved = weights(tmp_path / "run")
+    assert all(saved[name].equal(tensors[f"best.{name}"]) for name in saved)
+    assert not all(saved[name].equal(tensors[f"model.{name}"]) for name in saved)
+
+
+@pytest.mark.parametrize(
+    "words", [["training.precision=64-true"], ["training.precision=bf16-mixed"]]
+)
+def test_other_precisions_train_as_well(tones, tmp_path, words):
+    assert run(tones, tmp_path / "run", "training.max_epochs=1", *words).labels == ("high", "low")
+
+
+def test_a_network_that_runs_away_is_told_in_a_sentence(tones, tmp_path):
+    with pytest.raises(SettingError, match="smaller training.learning_rate"):
+        run(tones, tmp_path / "run", "training.learning_rate=1e30")
+
+
+def test_an_accelerator_that_is_not_there_is_told_in_a_sentence(tones, tmp_path):
+    with pytest.raises(SettingError, match="cannot run on accelerator='nonsense'"):
+        run(tones, tmp_path / "run", accelerator="nonsense")
+
+
+def test_training_and_validation_may_have_files_of_the_same_names(tmp_path):
+    for part, seed in (("one", 1), ("two", 2)):
+        write_tones(tmp_path / part, 12, seed=seed, prefix="clip")
+    detector = train(
+        tmp_path / "one" / "clip_weak.tsv",
+        tmp_path / "two" / "clip_weak.tsv",
+        tmp_path / "one" / "audio",
+        tmp_path / "run",
+        valid_audio=tmp_path / "two" / "audio",
+        settings=[*SMALL, ONE_THREAD, "training.max_epochs=1"],
+    )
+    assert detector.bundle.training["n_valid"] == 12
+    assert detector.bundle.window == 4.0
 
 
 def test_resuming_a_finished_training_changes_nothing(tones, tmp_path):
@@ -154,8 +210,7 @@ def test_resuming_a_finished_training_changes_nothing(tones, tmp_path):
 def test_it_stops_when_validation_gets_no_better(tones, tmp_path):
     run(tones, tmp_path / "run", "training.max_epochs=50", "training.patience=2",
         "training.learning_rate=1e-9")  # fmt: skip
-    about, _ = read_checkpoint(tmp_path / "run")
-    state = parse_state(about["state"])
+    _, state, _ = read_checkpoint(tmp_path / "run")
     assert len(state.history) < 50
     assert len(state.history) == state.best_epoch + 1 + 2
 
@@ -174,14 +229,15 @@ def test_two_processes_follow_the_loss_curve_of_one(tones, tmp_path):
     for devices in ("1", "2"):
         out = tmp_path / devices
         words = [*SMALL, ONE_THREAD, "training.max_epochs=3", "training.learning_rate=0.001"]
+        words += ["training.batch_size=9"]  # so that the shares of two processes are unequal
         done = subprocess.run(
             [sys.executable, str(script), str(tones), str(out), devices, *words],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        about, _ = read_checkpoint(out)
+        about, state, _ = read_checkpoint(out)
         assert about["number of processes"] == devices
-        curves.append([(e.train_loss, e.valid_loss) for e in parse_state(about["state"]).history])
+        curves.append([(e.train_loss, e.valid_loss) for e in state.history])
     np.testing.assert_allclose(*curves, rtol=2e-3)
 
 
@@ -198,7 +254,7 @@ def test_the_command_runs_under_torchrun(tones, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("model.earmark: after 2 epochs") == 1
-    about, _ = read_checkpoint(tmp_path / "run")
+    about, _, _ = read_checkpoint(tmp_path / "run")
     assert about["number of processes"] == "2"
 
 

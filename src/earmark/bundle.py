@@ -6,7 +6,6 @@ licence and attribution. Checksums cover the text and the weights, so that a dam
 and not half believed. Written beside and moved into place.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -16,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from earmark.decoding import Decoding
 from earmark.errors import BundleError, SettingError
 from earmark.features import FeatureConfig
 from earmark.model import Model, ModelConfig
-from earmark.tables import write_beside
+from earmark.tensors import load_tensors, save_tensors
 
 FORMAT = 1  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
@@ -112,29 +109,20 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     """Write the file; return its path."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    weights = {k: v.detach().cpu().contiguous().clone() for k, v in bundle.weights.items()}
-    text = json.dumps(bundle.describe(), sort_keys=True, ensure_ascii=False)
-    # One entry: safetensors writes several in any order, and the same model has the same bytes.
-    sums = {"about": text, "about_sum": _sum(text), "weights_sum": _sum_of(weights)}
-    write_beside(target, save(weights, {"earmark": json.dumps(sums, ensure_ascii=False)}))
+    about = json.dumps(bundle.describe(), sort_keys=True, ensure_ascii=False)
+    save_tensors(target, bundle.weights, about)
     return target
 
 
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     """Read the file, and refuse it unless every part is as it was written."""
     source = Path(path)
-    metadata, weights = _read(source)
-    if "earmark" not in metadata:
-        raise BundleError(f"{source} is not an Earmark model; make one with: earmark train.")
-    try:
-        sums = json.loads(metadata["earmark"])
-        text = sums["about"]
-        whole = sums["about_sum"] == _sum(text) and sums["weights_sum"] == _sum_of(weights)
-    except (ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise BundleError(f"{source} is damaged: its checksum is not right; fetch it again.")
-    values = json.loads(text)
+    if source.is_dir():
+        raise BundleError(f"{source} is a folder; name the model file in it, as model{SUFFIX}.")
+    if not source.exists():
+        raise BundleError(f"There is no model file {source}.")
+    about, weights = load_tensors(source, "model", BundleError)
+    values = json.loads(about)
     if values.get("format") != FORMAT:
         made_by = values.get("versions", {}).get("earmark", "unknown")
         raise BundleError(
@@ -154,29 +142,3 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         licence=values["licence"],
         attribution=tuple(values["attribution"]),
     )
-
-
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    if path.is_dir():
-        raise BundleError(f"{path} is a folder; name the model file in it, such as model{SUFFIX}.")
-    if not path.exists():
-        raise BundleError(f"There is no model file {path}.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return file.metadata() or {}, weights
-    except (SafetensorError, OSError) as error:
-        raise BundleError(f"{path} is not an Earmark model, or is damaged: {error}.") from None
-
-
-def _sum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sum_of(weights: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        value = weights[name].contiguous()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

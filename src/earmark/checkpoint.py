@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from earmark.errors import DataError, SettingError
+from earmark.errors import SettingError
 from earmark.model import Model
 from earmark.tables import write_beside
+from earmark.tensors import load_tensors, save_tensors
 
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.tsv"
@@ -70,22 +69,16 @@ def save_checkpoint(
     for index, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
             tensors[f"adam.{index}.{name}"] = torch.as_tensor(value)
-    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    metadata = {**about, "state": json.dumps(asdict(state))}
-    write_beside(out / CHECKPOINT, save(copies, metadata))
+    text = json.dumps({"about": about, "state": asdict(state)})
+    save_tensors(out / CHECKPOINT, tensors, text)
 
 
 def load_checkpoint(
     out: Path, model: Model, optimizer: Any, about: dict[str, str]
 ) -> tuple[State, dict[str, Tensor]]:
     """Put model and optimizer back where they were; return the state and the best weights."""
-    found, tensors = read_checkpoint(out)
-    for what, wanted in about.items():
-        if found.get(what) != wanted:
-            raise SettingError(
-                f"{out / CHECKPOINT} was written with another {what}; resume with what it was "
-                f"started with, or train into another folder. Got {wanted}, not {found.get(what)}."
-            )
+    check_checkpoint(out, about)
+    _, state, tensors = read_checkpoint(out)
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}}
     adam: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
@@ -99,28 +92,29 @@ def load_checkpoint(
     full = optimizer.state_dict()
     full["state"] = adam
     optimizer.load_state_dict(full)
-    return parse_state(found["state"]), parts["best"]
+    return state, parts["best"]
 
 
-def parse_state(text: str) -> State:
-    """Read the state that stands in a checkpoint."""
+def check_checkpoint(out: Path, about: dict[str, str]) -> None:
+    """Raise unless the checkpoint in `out` can be gone on with; none at all is a beginning."""
+    if not (out / CHECKPOINT).exists():
+        return
+    found, _, _ = read_checkpoint(out)
+    for what, wanted in about.items():
+        if found.get(what) != wanted:
+            raise SettingError(
+                f"{out / CHECKPOINT} was written with another {what}; resume with what it was "
+                f"started with, or train into another folder. Got {wanted}, not {found.get(what)}."
+            )
+
+
+def read_checkpoint(out: Path) -> tuple[dict[str, str], State, dict[str, Tensor]]:
+    """Return what a checkpoint was written with, where the training stood, and its tensors."""
+    text, tensors = load_tensors(out / CHECKPOINT, "checkpoint")
     values = json.loads(text)
-    values["history"] = [Epoch(**row) for row in values["history"]]
-    return State(**values)
-
-
-def read_checkpoint(out: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """Return what a checkpoint says about itself, and its tensors."""
-    path = out / CHECKPOINT
-    if not path.exists():
-        raise DataError(f"There is no checkpoint in {out}; train without --resume.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{path} is damaged ({error}); train anew without --resume.") from None
-    return about, tensors
+    state = values["state"]
+    state["history"] = [Epoch(**row) for row in state["history"]]
+    return values["about"], State(**state), tensors
 
 
 def write_history(path: Path, history: Sequence[Epoch]) -> None:

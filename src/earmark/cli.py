@@ -192,6 +192,9 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where it stopped.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write its curves.")] = False,
     licence: Annotated[str, typer.Option(help="Of the weights, for the model file.")] = "",
+    attribution: Annotated[
+        list[str] | None, typer.Option(help="Whom recordings are due to; may be repeated.")
+    ] = None,
 ) -> None:
     """Train a detector from tags alone."""
     from earmark import learning
@@ -214,6 +217,7 @@ def train(
             tensorboard=tensorboard,
             progress=True,
             licence=licence,
+            attribution=attribution or (),
             tell=_tell,
         )
     except KeyboardInterrupt:
@@ -280,6 +284,8 @@ def detect(
     from earmark.detector import Detector
     from earmark.events import write_events
 
+    if out is not None and not out.absolute().parent.is_dir():
+        raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
     detector = Detector.load(model)
     # Names are those a table of the folder would have: relative to it, or the file's own.
     files: dict[str, Path] = {}
@@ -317,6 +323,8 @@ def evaluate(
     from earmark.metrics.segment import segment_scores
 
     true, found = read_events(reference), read_events(estimate)
+    if not any(true.values()):
+        raise DataError(f"{reference} holds no event to compare with.")
     if true and found and not set(true) & set(found):
         raise DataError(
             f"No file of {reference} is in {estimate}: {next(iter(true))!r} there, "
@@ -385,4 +393,8 @@ def main() -> None:
         app()
     except EarmarkError as error:
         _tell(str(error))
+        sys.exit(2)
+    except OSError as error:  # a folder that is a file, a disk that is full
+        where = f" {error.filename}" if error.filename else ""
+        _tell(f"{error.strerror or error}:{where or ' while writing'}.")
         sys.exit(2)

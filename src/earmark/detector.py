@@ -114,6 +114,11 @@ class Detector:
                 f"A waveform must be mono (samples,), not empty, with its rate of {wanted} Hz. Got "
                 f"the shape {source.shape} and rate={rate!r}; a file is resampled by itself."
             )
+        if source.dtype.kind != "f" or not np.isfinite(source).all():
+            raise SettingError(
+                "A waveform holds finite floating-point numbers between -1 and 1; divide 16-bit "
+                f"numbers by 32768. Got {source.dtype}."
+            )
         return [source.astype(np.float32, copy=False)]
 
     def _windows(self, blocks: Iterable[Waveform]) -> Iterator[tuple[int, Tensor]]:

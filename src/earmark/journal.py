@@ -165,18 +165,21 @@ def next_sum(file: BinaryIO, n_bytes: int) -> int:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; the system frees it when the process ends, however it ends."""
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of a folder; the system frees it when the process ends, however it ends.
+
+    If another process holds it, wait for that one to end, or raise.
+    """
     with (folder / LOCK).open("a+") as file:
         try:
             if sys.platform == "win32":
                 import msvcrt
 
-                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
             else:
                 import fcntl
 
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             raise DataError(
                 f"Another process is building the store {folder}; wait for it to end."

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.multiprocessing.spawn import ProcessRaisedException
 
 from earmark.batches import cut, read_batch, with_statistics
 from earmark.bundle import SUFFIX, Bundle
-from earmark.checkpoint import CHECKPOINT, HISTORY, parse_state, read_checkpoint
+from earmark.checkpoint import CHECKPOINT, HISTORY, check_checkpoint, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.decoding import Decoding, Floats
 from earmark.detector import Detector
@@ -110,6 +111,7 @@ def train(
     elif not isinstance(valid_clips, Manifest):
         valid_clips = Manifest.read(valid_clips, valid_audio or audio, train_clips.labels)
     _check_tables(train_clips, valid_clips, tell)
+    valid_clips = _named_apart(train_clips, valid_clips)
     folder.mkdir(parents=True, exist_ok=True)
     features = _compute(
         Path(store) if store else folder / "features",
@@ -126,10 +128,9 @@ def train(
         folder, features.folder, chosen, train_clips, valid_clips, resume, tensorboard, progress
     )
     fabric = _fabric(accelerator, devices, nodes, chosen.training.precision)
-    n_threads = torch.get_num_threads()
-    with without_main(), torch.random.fork_rng(devices=()):  # the caller's draws stay its own
-        fabric.launch(partial(fit, job=job))  # Fabric looks into arguments, and Job is frozen
-    torch.set_num_threads(n_threads)
+    if resume:
+        check_checkpoint(folder, job.about(fabric.world_size))
+    _launch(fabric, partial(fit, job=job))  # Fabric looks into arguments, and Job is frozen
     bundle = _bundle(folder, chosen, train_clips, features, valid_clips)
     detector = Detector(replace(bundle, licence=licence, attribution=tuple(attribution)))
     if is_first_process():
@@ -202,6 +203,23 @@ def tuning_record(tuned: Tuned, n_clips: int) -> dict[str, Any]:
     }
 
 
+def _launch(fabric: Any, work: Callable[[Any], None]) -> None:
+    """Run the work in its processes; the caller's threads and random numbers stay its own."""
+    n_threads = torch.get_num_threads()
+    try:
+        with without_main(), torch.random.fork_rng(devices=()):
+            fabric.launch(work)
+    except ProcessRaisedException as error:
+        # What another process raised comes as the text of its traceback.
+        *_, last = str(error).strip().splitlines()
+        name, _, sentence = last.partition(": ")
+        if name.startswith("earmark.errors."):
+            raise SettingError(sentence) from None
+        raise
+    finally:
+        torch.set_num_threads(n_threads)
+
+
 def is_first_process() -> bool:
     """Whether this is the process that writes and speaks, of those torchrun or SLURM started."""
     ranks = (os.environ.get(name, "0") for name in ("RANK", "SLURM_PROCID"))
@@ -238,19 +256,33 @@ def _check_tables(train: Manifest, valid: Manifest, tell: Callable[[str], object
         raise DataError("The training table has no label at all; it needs one column of labels.")
 
 
+def _named_apart(train: Manifest, valid: Manifest) -> Manifest:
+    """Return the validation clips, renamed where two recordings have one name in the tables."""
+    paths = dict(zip(train.files, train.paths, strict=True))
+    pairs = zip(valid.files, valid.paths, strict=True)
+    if all(paths.get(file, path) == path for file, path in pairs):
+        return valid
+    return replace(valid, files=tuple(f"validation: {file}" for file in valid.files))
+
+
 def _compute(
     folder: Path, config: FeatureConfig, manifests: Sequence[Manifest], progress: bool
 ) -> FeatureStore:
     paths = clip_paths(*manifests)
     if not progress:
-        return build_store(folder, paths, config)
+        # Of several processes that torchrun or SLURM started, one computes and the others wait.
+        return build_store(folder, paths, config, wait=True)
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task("features", total=len(paths))
         return build_store(
-            folder, paths, config, progress=lambda done, total: bar.update(task, completed=done)
+            folder,
+            paths,
+            config,
+            progress=lambda done, total: bar.update(task, completed=done),
+            wait=True,
         )
 
 
@@ -276,13 +308,18 @@ def _fabric(accelerator: str, devices: int, nodes: int, precision: str) -> Any:
             f"{nodes} machines need torchrun or SLURM to start the command on each of them; "
             "see docs/training.md."
         )
-    return Fabric(
-        accelerator=accelerator,
-        devices=devices,
-        num_nodes=nodes,
-        strategy=strategy,
-        precision=precision,  # type: ignore[arg-type]
-    )
+    try:
+        return Fabric(
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except Exception as error:  # of several kinds, by accelerator
+        raise SettingError(
+            f"Training cannot run on accelerator={accelerator!r}, devices={devices}: {error}"
+        ) from None
 
 
 class Predictions(NamedTuple):
@@ -313,13 +350,12 @@ def _bundle(
     out: Path, settings: Settings, train: Manifest, store: FeatureStore, valid: Manifest
 ) -> Bundle:
     """Put the best weights and a decoding tuned on the validation tags into a bundle."""
-    about, tensors = read_checkpoint(out)
+    _, state, tensors = read_checkpoint(out)
     weights = {
         name.removeprefix("best."): value
         for name, value in tensors.items()
         if name.startswith("best.")
     }
-    state = parse_state(about["state"])
     n_frames = int(np.median([len(store[file]) for file in train.files]))
     window = settings.features.frames.onset(n_frames)
     bundle = Bundle(

@@ -5,6 +5,7 @@ then TOML file, then words). An unknown name is an error that suggests the neare
 is a value of the wrong type: nothing is guessed and nothing is dropped.
 """
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -64,10 +65,11 @@ class TrainingConfig:
         for name in ("batch_size", "max_epochs", "patience", "plateau"):
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < math.inf:
             raise SettingError(f"training.learning_rate must be above 0. Got {self.learning_rate}.")
-        for name in ("seed", "warmup", "gradient_clip", "weight_decay", "threads"):
-            if not getattr(self, name) >= 0:
+        rest = ("seed", "warmup", "gradient_clip", "weight_decay", "threads", "checkpoint_seconds")
+        for name in rest:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
 
 
@@ -106,7 +108,7 @@ class Settings:
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
         if config is not None:
             _merge(tree, _read_toml(Path(config)), str(config))
-        for word in words:
+        for word in [words] if isinstance(words, str) else words:
             name, equals, text = word.partition("=")
             section, dot, key = name.strip().partition(".")
             if not equals or not dot:
@@ -143,6 +145,9 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
             )
         for key, value in values.items():
             choose("setting", f"{section}.{key}", known)
+            if isinstance(value, bool) != isinstance(tree[section][key], bool):
+                wanted = "true or false" if isinstance(tree[section][key], bool) else "no such word"
+                raise SettingError(f"{where}: {section}.{key} takes {wanted}. Got {value!r}.")
             tree[section][key] = value
 
 

@@ -151,6 +151,7 @@ def build_store(
     *,
     processes: int | None = None,
     progress: Callable[[int, int], object] | None = None,
+    wait: bool = False,
 ) -> FeatureStore:
     """Compute the log-mels of clips, or those that are still lacking, and open the store.
 
@@ -163,6 +164,7 @@ def build_store(
         processes: how many to compute in; the bytes are the same. None takes a processor each,
             where there is enough to do.
         progress: called with the number of clips done, and of all, after each clip.
+        wait: for another process that is building the same store, instead of raising.
 
     >>> import tempfile
     >>> from earmark.audio import write_audio
@@ -179,7 +181,7 @@ def build_store(
     report = progress or (lambda done, total: None)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with journal.locked(folder):
+        with journal.locked(folder, wait):
             known, rows = _resume(folder, config)
             todo = [
                 (name, path)

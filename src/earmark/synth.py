@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from earmark.audio import Waveform, write_audio
+from earmark.audio import WRITERS, Waveform, write_audio
 from earmark.errors import DataError, SettingError, choose
 from earmark.events import Event, write_events
 from earmark.soundbank import Bank, ProceduralBank
@@ -184,6 +184,9 @@ def write_scenes(
     if n_scenes < 1 or processes < 1:
         raise SettingError(f"n_scenes and processes must be 1 or more: {n_scenes}, {processes}.")
     _classes(config, bank)  # a wrong name is told before anything is made
+    choose("audio format to write", suffix, WRITERS)
+    if prefix and Path(prefix).name != prefix:
+        raise SettingError(f"prefix is the first part of a file name. Got {prefix!r}.")
     audio, weak, strong = out / "audio", out / "weak.tsv", out / "strong.tsv"
     if not overwrite and (
         weak.exists() or strong.exists() or (audio.exists() and any(audio.iterdir()))

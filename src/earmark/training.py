@@ -27,6 +27,7 @@ from torch import Tensor
 from earmark.augment import augment
 from earmark.batches import cut, draw_order, draw_seed, read_batch
 from earmark.checkpoint import (
+    CHECKPOINT,
     HISTORY,
     Epoch,
     State,
@@ -56,6 +57,10 @@ class Job:
     tensorboard: bool = False
     progress: bool = False
 
+    def about(self, n_processes: int) -> dict[str, str]:
+        """Return what must be the same when going on from a checkpoint."""
+        return {"data or settings": self.fingerprint(), "number of processes": str(n_processes)}
+
     def fingerprint(self) -> str:
         """Tell one job from another: settings, labels, files and their tags."""
         data = [[list(m.files), [list(t) for t in m.tags]] for m in (self.train, self.valid)]
@@ -75,10 +80,11 @@ def fit(fabric: Fabric, job: Job) -> None:
     )
     wrapped, optimizer = fabric.setup(model, adam)
     state, best = State(), _copy(model)
-    about = {"data or settings": job.fingerprint(), "number of processes": str(fabric.world_size)}
-    if job.resume:
+    about = job.about(fabric.world_size)
+    if job.resume and (job.out / CHECKPOINT).exists():
         state, best = load_checkpoint(job.out, model, adam, about)
-    log = _Log(fabric, job)
+        if fabric.is_global_zero:  # it may have been killed before it wrote the table
+            write_history(job.out / HISTORY, state.history)
 
     def checkpoint() -> float:
         if fabric.is_global_zero:
@@ -86,44 +92,40 @@ def fit(fabric: Fabric, job: Job) -> None:
         return time.monotonic()
 
     written = time.monotonic()
-    while not state.finished:
-        log.begin(state)
-        started = time.monotonic() - state.seconds
-        wrapped.train()
-        order = draw_order(job.train.targets, config, state.epoch)
-        # With more processes than clips in the last batch, one would have nothing to do.
-        steps = [rows for rows in cut(order, config.batch_size) if len(rows) >= fabric.world_size]
-        for rows in steps[state.step :]:
-            rate = learning_rate(config, state.epoch + state.step / len(steps), state.history)
-            for group in adam.param_groups:
-                group["lr"] = rate
-            mine = rows[fabric.global_rank :: fabric.world_size]
-            loss = _step(fabric, wrapped, optimizer, job, store, mine, state)
-            state.loss_sum += loss * len(rows)
-            state.n_clips += len(rows)
-            state.step += 1
-            log.advance(len(rows))
-            if time.monotonic() - written > config.checkpoint_seconds:
-                state.seconds = time.monotonic() - started
-                written = checkpoint()
-        train_loss = state.loss_sum / max(1, state.n_clips)
-        if not math.isfinite(train_loss):
-            raise SettingError(
-                f"The training loss of epoch {state.epoch} is {train_loss}; try a smaller "
-                "training.learning_rate, or training.gradient_clip=5."
-            )
-        rate = learning_rate(config, state.epoch, state.history)
-        valid_loss = _validate(fabric, model, job, store)
-        row = Epoch(state.epoch, rate, train_loss, valid_loss, time.monotonic() - started)
-        if valid_loss < state.best_loss:
-            state.best_loss, state.best_epoch, best = valid_loss, state.epoch, _copy(model)
-        state.end_epoch(row)
-        waited = row.epoch - state.best_epoch
-        state.finished = waited >= config.patience or state.epoch >= config.max_epochs
-        written = checkpoint()
-        if fabric.is_global_zero:
-            write_history(job.out / HISTORY, state.history)
-        log.end(row, state)
+    with _Log(fabric, job) as log:
+        while not state.finished:
+            log.begin(state)
+            started = time.monotonic() - state.seconds
+            wrapped.train()
+            order = draw_order(job.train.targets, config, state.epoch)
+            # With more processes than clips in the last batch, one would have nothing to do.
+            steps = [r for r in cut(order, config.batch_size) if len(r) >= fabric.world_size]
+            for rows in steps[state.step :]:
+                rate = learning_rate(config, state.epoch + state.step / len(steps), state.history)
+                for group in adam.param_groups:
+                    group["lr"] = rate
+                mine = rows[fabric.global_rank :: fabric.world_size]
+                loss = _step(fabric, wrapped, optimizer, job, store, mine, state)
+                state.loss_sum += loss * len(rows)
+                state.n_clips += len(rows)
+                state.step += 1
+                log.advance(len(rows))
+                if time.monotonic() - written > config.checkpoint_seconds:
+                    state.seconds = time.monotonic() - started
+                    written = checkpoint()
+            rate = learning_rate(config, state.epoch, state.history)
+            train_loss = state.loss_sum / max(1, state.n_clips)
+            valid_loss = _validate(fabric, model, job, store)
+            row = Epoch(state.epoch, rate, train_loss, valid_loss, time.monotonic() - started)
+            if valid_loss < state.best_loss:
+                state.best_loss, state.best_epoch, best = valid_loss, state.epoch, _copy(model)
+            state.end_epoch(row)
+            waited = row.epoch - state.best_epoch
+            state.finished = waited >= config.patience or state.epoch >= config.max_epochs
+            written = checkpoint()
+            if fabric.is_global_zero:
+                write_history(job.out / HISTORY, state.history)
+            log.end(row, state)
     fabric.barrier()
 
 
@@ -147,7 +149,13 @@ def _step(
     )
     batch = normalise(batch, job.settings.features)
     batch, mask, targets = fabric.to_device((batch, mask, targets))
-    loss = clip_loss(model(batch, mask).clip_probs, targets)
+    clip_probs = model(batch, mask).clip_probs
+    if not clip_probs.isfinite().all():
+        raise SettingError(
+            f"The network has run away in epoch {state.epoch}, to {clip_probs.flatten()[0]:g}; try "
+            "a smaller training.learning_rate, or training.gradient_clip=5."
+        )
+    loss = clip_loss(clip_probs, targets.to(clip_probs.dtype))
     # A process's share may be a clip larger than another's; the mean is over clips, not shares.
     total = _all_reduce(fabric, torch.tensor(float(len(rows))))
     weight = len(rows) * fabric.world_size / total.item()
@@ -169,8 +177,10 @@ def _validate(fabric: Fabric, model: Model, job: Job, store: FeatureStore) -> fl
         batch, mask, targets = read_batch(store, job.valid, part)
         batch = normalise(batch, job.settings.features)
         batch, mask, targets = fabric.to_device((batch, mask, targets))
+        batch = batch.to(next(model.parameters()).dtype)
         with fabric.autocast():
-            loss = clip_loss(model(batch, mask).clip_probs, targets)
+            clip_probs = model(batch, mask).clip_probs
+        loss = clip_loss(clip_probs, targets.to(clip_probs.dtype))
         total += torch.tensor([float(loss) * len(part), len(part)], dtype=torch.float64)
     total = _all_reduce(fabric, total)
     return float(total[0] / total[1])
@@ -206,7 +216,16 @@ def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epo
 
 
 class _Log:
-    """What the first process tells while it trains: a bar, TensorBoard."""
+    """What the first process tells while it trains: a bar, TensorBoard; closed at any end."""
+
+    def __enter__(self) -> "_Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+        if self._writer:
+            self._writer.close()
 
     def __init__(self, fabric: Fabric, job: Job) -> None:
         self._bar: Any = None
@@ -247,8 +266,6 @@ class _Log:
                 f"epoch {row.epoch:3d}  train {row.train_loss:.4f}  valid {row.valid_loss:.4f}"
                 f"  {row.seconds:.1f} s{best}"
             )
-            if state.finished:
-                self._bar.stop()
         if self._writer:
             for name in ("train_loss", "valid_loss", "learning_rate"):
                 self._writer.add_scalar(name, getattr(row, name), row.epoch)

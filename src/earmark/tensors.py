@@ -1,0 +1,67 @@
+"""Named tensors and a text <-> one safetensors file that notices damage.
+
+Conventions: nothing in the file can run. Checksums cover the text and the tensors, and the same
+content gives the same bytes. Written beside and moved into place.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from earmark.errors import DataError, EarmarkError
+from earmark.tables import write_beside
+
+_ENTRY = "earmark"
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
+    """Write tensors and what there is to say about them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_tensors(Path(folder, "x"), {"a": torch.zeros(2)}, "two zeros")
+    ...     load_tensors(Path(folder, "x"), "file")
+    ('two zeros', {'a': tensor([0., 0.])})
+    """
+    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    # One entry: safetensors writes several in any order.
+    entry = json.dumps({"about": about, "sum": _sum(about, plain)}, ensure_ascii=False)
+    write_beside(path, save(plain, {_ENTRY: entry}))
+
+
+def load_tensors(
+    path: Path, kind: str, error: type[EarmarkError] = DataError
+) -> tuple[str, dict[str, Tensor]]:
+    """Return the text and the tensors, or raise `error` unless all is as it was written."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            entry = (file.metadata() or {}).get(_ENTRY)
+    except (SafetensorError, OSError) as cause:
+        raise error(f"{path} is not an Earmark {kind}, or is damaged: {cause}.") from None
+    if entry is None:
+        raise error(f"{path} is not an Earmark {kind}.")
+    try:
+        values = json.loads(entry)
+        about = str(values["about"])
+        whole = values["sum"] == _sum(about, tensors)
+    except (ValueError, KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise error(f"{path} is damaged: its checksum is not right; fetch or make it again.")
+    return about, tensors
+
+
+def _sum(about: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(about.encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
