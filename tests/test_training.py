@@ -175,7 +175,7 @@ def test_other_precisions_train_as_well(tones, tmp_path, words):
 
 
 def test_a_network_that_runs_away_is_told_in_a_sentence(tones, tmp_path):
-    with pytest.raises(SettingError, match="smaller training.learning_rate"):
+    with pytest.raises(SettingError, match=r"smaller training\.learning_rate"):
         run(tones, tmp_path / "run", "training.learning_rate=1e30")
 
 
