@@ -21,7 +21,7 @@ pooling.weights pooling.stages pooling.functions pooling.module pooling.gradient
 norm model loss decoding metrics.segment metrics
 tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
 tuning
-settings batches checkpoint training bundle detector plots learning demo cli __main__
+settings batches checkpoint training bundle detector plots report learning demo cli __main__
 """.split()  # noqa: SIM905 - read as the data flows
 
 

@@ -340,26 +340,10 @@ def evaluate(
         _print_json({"segment": scores.to_dict()})
         return
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=f"segment-based, {resolution:g} s, {scores.n_files} files")
-    for column in ("", "ER", "S", "D", "I", "F1", "P", "R"):
-        table.add_column(column, justify="right" if column else "left")
-    rows = {"overall": scores.overall, "class average": scores.class_wise_average}
-    for label, row in (rows | scores.class_wise).items():
-        rates, f_measure = row["error_rate"], row["f_measure"]
-        values = [
-            rates["error_rate"],
-            rates.get("substitution_rate", math.nan),
-            rates["deletion_rate"],
-            rates["insertion_rate"],
-            f_measure["f_measure"],
-            f_measure["precision"],
-            f_measure["recall"],
-        ]
-        texts = ["-" if math.isnan(value) else f"{value:.3f}" for value in values]
-        table.add_row(label, *texts, style="bold" if label in rows else None)
-    Console().print(table)
+    from earmark.report import score_table
+
+    Console().print(score_table(scores))
 
 
 @app.command()
@@ -373,19 +357,9 @@ def info(
     if as_json:
         _print_json(about)
         return
-    features, decoding = about["features"], about["decoding"]
-    mean = features.pop("mean"), features.pop("std")
-    print(f"{model}: {len(about['labels'])} classes, {about['n_parameters']:,} numbers")
-    for name in ("model", "training", "tuning", "versions"):
-        print(f"{name}: " + ", ".join(f"{k}={v}" for k, v in about[name].items()))
-    print("features: " + ", ".join(f"{k}={v}" for k, v in features.items()))
-    print(f"normalisation: {len(mean[0])} means and deviations; window {about['window']:g} s")
-    print(f"licence: {about['licence'] or 'not told'}")
-    print(f"attribution: {'; '.join(about['attribution']) or 'not told'}")
-    names = [name for name in decoding if name != "labels"]
-    print("\t".join(["label", *names]))
-    for i, label in enumerate(about["labels"]):
-        print("\t".join([label, *(f"{decoding[name][i]:.3g}" for name in names)]))
+    from earmark.report import describe
+
+    print(f"{model}: {describe(about)}")
 
 
 def main() -> None:
