@@ -166,8 +166,12 @@ def test_ctrl_c_and_resume(home, tmp_path):
     words += ["--audio", home / "audio", "--out", tmp_path / "run", "--store", home / "features"]
     words += [*SETTINGS, "--set", "training.max_epochs=200", "--set", "training.patience=200"]
     command = [sys.executable, "-m", "earmark", *map(str, words)]
+
+    def hear_ctrl_c():  # which a shell takes from what it runs in the background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     with (tmp_path / "said.txt").open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said)
+        process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=hear_ctrl_c)  # noqa: PLW1509
     while process.poll() is None and not (tmp_path / "run" / CHECKPOINT).exists():
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
