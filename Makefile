@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
+# The field's own scorers, which need an old pandas: for tests and benchmarks only.
+ORACLES := .venv-oracles
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs format clean
@@ -10,7 +12,7 @@ READY  := $(VENV)/ready
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-setup: $(READY) ## Make .venv and install what we test with
+setup: $(READY) $(ORACLES)/ready ## Make .venv and install what we test with
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "earmark needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": run make PYTHON=python3.11 ...")'
@@ -18,10 +20,15 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+$(ORACLES)/ready: oracles/requirements.txt
+	$(PYTHON) -m venv $(ORACLES)
+	$(ORACLES)/bin/python -m pip install --quiet --disable-pip-version-check --requirement oracles/requirements.txt
+	@touch $@
+
 demo: $(READY) ## Run the main job on sounds made on the spot; pictures go to demo/
 	$(BIN)/earmark demo --out demo
 
-test: $(READY) ## Run every test, doctest and document
+test: $(READY) $(ORACLES)/ready ## Run every test, doctest and document
 	$(BIN)/python -m pytest
 
 check: $(READY) ## Lint, types and layout
@@ -30,7 +37,7 @@ check: $(READY) ## Lint, types and layout
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_house.py
 
-bench: $(READY) ## Measure side by side; writes docs/speed.md
+bench: $(READY) $(ORACLES)/ready ## Measure side by side; writes docs/speed.md
 	$(BIN)/python -m benchmarks
 
 docs: $(READY) ## Make the tables and figures of docs/ anew
@@ -41,4 +48,4 @@ format: $(READY) ## Let ruff tidy the code
 	$(BIN)/ruff format .
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ORACLES) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

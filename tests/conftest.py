@@ -1,9 +1,12 @@
 """Real recordings and label tables that lie beside the repository, for the tests that want them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+from oracles import Oracles
 
 # Two busy processes of two threads each run many times slower than of one thread each.
 torch.set_num_threads(1)
@@ -28,3 +31,12 @@ def esc50() -> Path:
 def dcase2017() -> Path:
     """The folder of the DCASE 2017 task 4 label tables."""
     return _shared("dcase2017")
+
+
+@pytest.fixture(scope="session")
+def oracles() -> Iterator[Oracles]:
+    """sed_eval and sed_scores_eval, in their own environment."""
+    if not Oracles.at_hand():
+        pytest.skip("the field's scorers are not at hand: make setup installs them")
+    with Oracles() as process:
+        yield process

@@ -18,7 +18,7 @@ ROOMS = """
 errors workers frames tables tensors events tags containers audio sounds soundbank synth
 features journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
-norm model loss decoding metrics.segment metrics
+norm model loss decoding metrics.rates metrics.segment metrics
 tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
 tuning
 settings batches checkpoint training bundle detector plots report learning demo cli __main__

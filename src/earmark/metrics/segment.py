@@ -25,8 +25,8 @@ Where something is undefined:
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,15 @@ from numpy.typing import NDArray
 
 from earmark.errors import DataError, SettingError
 from earmark.events import Event
+from earmark.metrics.rates import (
+    Measured,
+    Reals,
+    accuracies,
+    class_averages,
+    error_rates,
+    f_measures,
+    weighed,
+)
 
 Ints = NDArray[np.int64]
 Scores = dict[str, dict[str, float]]
@@ -105,40 +114,65 @@ class SegmentCounts:
     n_segments: Ints
     missing_files: tuple[str, ...] = ()
     unknown_files: tuple[str, ...] = ()
+    empty_as_zero: bool = False
 
-    def scores(
-        self, chosen: Sequence[int] | Ints | None = None, *, empty_as_zero: bool = False
-    ) -> SegmentScores:
-        """Return the scores of all files, or of the `chosen` ones by index.
-
-        An index may come twice: that is how one draws files anew for a confidence interval.
+    def measure(self, weights: Reals | None = None) -> Measured:
+        """Return the scores of every draw of files; see `earmark.metrics.rates`.
 
         >>> counts = count_segments({"a.wav": [Event(0, 1, "dog")], "b.wav": []}, {})
-        >>> counts.scores([0, 0]).error_rate
+        >>> counts.measure(np.array([[1.0, 1.0], [2.0, 0.0]])).overall["error_rate"]["error_rate"]
+        array([1., 1.])
+        """
+        tp, fp, fn = (weighed(weights, table) for table in (self.tp, self.fp, self.fn))
+        s, d, i, n_segments = (
+            weighed(weights, each)
+            for each in (self.substitutions, self.deletions, self.insertions, self.n_segments)
+        )
+        all_tp, all_fp, all_fn = (each.sum(axis=-1) for each in (tp, fp, fn))
+        zero = self.empty_as_zero
+        class_wise = {
+            "f_measure": f_measures(tp, fp, fn, empty_as_zero=zero),
+            "error_rate": error_rates(tp + fn, fn, fp),
+            "accuracy": accuracies(tp, fp, fn, n_segments[:, None]),
+        }
+        return Measured(
+            overall={
+                "f_measure": f_measures(all_tp, all_fp, all_fn, empty_as_zero=zero),
+                "error_rate": error_rates(all_tp + all_fn, d, i, s),
+                "accuracy": accuracies(all_tp, all_fp, all_fn, n_segments * len(self.labels)),
+            },
+            class_wise=class_wise | {"count": {"Nref": tp + fn, "Nsys": tp + fp}},
+            class_wise_average=class_averages(class_wise),
+        )
+
+    def scores(self) -> SegmentScores:
+        """Return the scores of all files.
+
+        >>> count_segments({"a.wav": [Event(0, 1, "dog")], "b.wav": []}, {}).scores().error_rate
         1.0
         """
-        rows: Any = slice(None) if chosen is None else np.asarray(chosen, dtype=np.int64)
-        hits = np.stack([table[rows].sum(axis=0) for table in (self.tp, self.fp, self.fn)])
-        tp, fp, fn = map(int, hits.sum(axis=1))
-        n_segments = int(self.n_segments[rows].sum())
-        kinds = (self.substitutions, self.deletions, self.insertions)
-        class_wise = {
-            label: _class_scores(of_class, n_segments, empty_as_zero)
-            for label, of_class in zip(self.labels, hits.T.tolist(), strict=True)
-        }
         return SegmentScores(
-            overall={
-                "f_measure": _f_measure(tp, fp, fn, empty_as_zero),
-                "error_rate": _error_rate(tp + fn, *(int(kind[rows].sum()) for kind in kinds)),
-                "accuracy": _accuracy(tp, fp, fn, n_segments * len(self.labels)),
-            },
-            class_wise=class_wise,
-            class_wise_average=_average(class_wise.values()),
+            **self.measure().draw(self.labels),
             resolution=self.resolution,
-            n_files=len(self.n_segments[rows]),
+            n_files=len(self.files),
             missing_files=self.missing_files,
             unknown_files=self.unknown_files,
         )
+
+    def beside(self, other: "SegmentCounts") -> "SegmentCounts":
+        """Return the counts of both, the files of `other` after the own.
+
+        >>> counts = count_segments({"a.wav": [Event(0, 1, "dog")]}, {})
+        >>> counts.beside(counts).files
+        ('a.wav', 'a.wav')
+        """
+        if (self.labels, self.resolution) != (other.labels, other.resolution):
+            raise SettingError("Counts go beside each other with the same labels and resolution.")
+        tables = ("tp", "fp", "fn", "substitutions", "deletions", "insertions", "n_segments")
+        both: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in tables
+        }
+        return replace(self, files=self.files + other.files, **both)
 
 
 def segment_scores(
@@ -165,8 +199,8 @@ def segment_scores(
     >>> scores.overall["error_rate"]["error_rate"], scores.class_wise["dog"]["f_measure"]["recall"]
     (0.5, 1.0)
     """
-    counts = count_segments(reference, estimate, labels, resolution)
-    return counts.scores(empty_as_zero=empty_as_zero)
+    counts = count_segments(reference, estimate, labels, resolution, empty_as_zero=empty_as_zero)
+    return counts.scores()
 
 
 def count_segments(
@@ -174,6 +208,8 @@ def count_segments(
     estimate: Mapping[str, Sequence[Event]],
     labels: Sequence[str] | None = None,
     resolution: float = 1.0,
+    *,
+    empty_as_zero: bool = False,
 ) -> SegmentCounts:
     """Count the segments of each file; the arguments are those of `segment_scores`.
 
@@ -233,6 +269,7 @@ def count_segments(
         n_segments=n_segments,
         missing_files=tuple(name for name in reference if name not in estimate),
         unknown_files=tuple(name for name in estimate if name not in reference),
+        empty_as_zero=empty_as_zero,
     )
 
 
@@ -306,55 +343,3 @@ def _cut(starts: Ints, stops: Ints, weights: NDArray[np.bool_]) -> tuple[Ints, I
     signed = weights.astype(np.int64)
     np.add.at(change, place, np.concatenate([signed, -signed]))
     return places[:-1], np.diff(places), np.cumsum(change, axis=0)[:-1]
-
-
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole else math.nan
-
-
-def _f_measure(tp: int, fp: int, fn: int, empty_as_zero: bool) -> dict[str, float]:
-    precision = 0.0 if empty_as_zero and tp + fp == 0 else _ratio(tp, tp + fp)
-    recall = _ratio(tp, tp + fn)
-    both = precision + recall
-    f_measure = 0.0 if both == 0 else 2 * precision * recall / both
-    return {"f_measure": f_measure, "precision": precision, "recall": recall}
-
-
-def _error_rate(n_ref: int, *errors: int) -> dict[str, float]:
-    """Return the rates of substitutions (if there are three), deletions and insertions."""
-    names = ("substitution_rate", "deletion_rate", "insertion_rate")[-len(errors) :]
-    rates = {name: _ratio(n_errors, n_ref) for name, n_errors in zip(names, errors, strict=True)}
-    return {"error_rate": sum(rates.values()), **rates}
-
-
-def _accuracy(tp: int, fp: int, fn: int, n_all: int) -> dict[str, float]:
-    tn = n_all - tp - fp - fn
-    sensitivity = tp / (tp + fn) if tp + fn else 0.0
-    specificity = tn / (tn + fp) if tn + fp else 0.0
-    return {
-        "accuracy": (tp + tn) / n_all if n_all else 0.0,
-        "balanced_accuracy": (sensitivity + specificity) / 2,
-        "sensitivity": sensitivity,
-        "specificity": specificity,
-    }
-
-
-def _class_scores(counts: Sequence[int], n_segments: int, empty_as_zero: bool) -> Scores:
-    tp, fp, fn = counts
-    return {
-        "f_measure": _f_measure(tp, fp, fn, empty_as_zero),
-        "error_rate": _error_rate(tp + fn, fn, fp),
-        "accuracy": _accuracy(tp, fp, fn, n_segments),
-        "count": {"Nref": float(tp + fn), "Nsys": float(tp + fp)},
-    }
-
-
-def _average(class_wise: Iterable[Scores]) -> Scores:
-    rows = list(class_wise) or [_class_scores((0, 0, 0), 0, False)]
-    average: Scores = {}
-    for group in ("f_measure", "error_rate", "accuracy"):
-        average[group] = {}
-        for name in rows[0][group]:
-            known = [row[group][name] for row in rows if not math.isnan(row[group][name])]
-            average[group][name] = math.fsum(known) / len(known) if known else math.nan
-    return average
