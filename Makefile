@@ -37,8 +37,8 @@ check: $(READY) ## Lint, types and layout
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_house.py
 
-bench: $(READY) $(ORACLES)/ready ## Measure side by side; writes docs/speed.md
-	$(BIN)/python -m benchmarks
+bench: $(READY) $(ORACLES)/ready ## Measure side by side; writes docs/speed.md and docs/metrics.md
+	$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## Make the tables and figures of docs/ anew
 	$(BIN)/python -m docs.build

@@ -1,37 +1,72 @@
-"""Benchmarks -> docs/speed.md; run from the root of the repository by `make bench`."""
+"""Benchmarks -> the figures of docs/: `make bench`, or `make bench ONLY="scoring psds"`.
+
+A benchmark returns Markdown. It goes into its page, between two marks that carry its name, as soon
+as it is there: a run that is stopped loses only what it had not measured yet.
+"""
 
 import os
 import platform
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from benchmarks import features
+from benchmarks import features, psds, scoring
 
 ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+END = "<!-- end -->"
 
-BENCHMARKS = {"Log-mel": features.run}
+
+class Benchmark(NamedTuple):
+    """What to run, and the page that tells of it."""
+
+    run: Callable[[Path], str]
+    page: str
+
+
+BENCHMARKS = {
+    "features": Benchmark(features.run, "docs/speed.md"),
+    "scoring": Benchmark(scoring.run, "docs/metrics.md"),
+    "psds": Benchmark(psds.run, "docs/metrics.md"),
+}
 
 
 def describe_machine() -> str:
     """Return the cores and versions that the figures hang on, in one line."""
     return (
-        f"Machine: {platform.machine()}, {os.cpu_count()} cores, of which one is used; Python"
-        f" {platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}."
+        f"Machine: {platform.machine()}, {os.cpu_count()} cores; Python "
+        f"{platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}."
     )
 
 
+def write_part(page: Path, name: str, text: str) -> None:
+    """Put the text between the marks of its name."""
+    begin = f"<!-- made by `make bench`: {name} -->"
+    before, mark, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, end, after = rest.partition(END)
+    if not (mark and end):
+        sys.exit(f"{page} has no part {begin} ... {END}.")
+    whole = f"{before}{begin}\n\n{text.strip()}\n\n{END}{after}"
+    beside = page.with_name(f".{page.name}.partial")
+    beside.write_text(whole, encoding="utf-8")
+    beside.replace(page)
+
+
 def main() -> None:
-    """Run every benchmark and write what they return."""
-    torch.set_num_threads(1)
-    parts = ["# Speed", "Made by `make bench`; every tool has one thread.", describe_machine()]
-    for title, run in BENCHMARKS.items():
-        parts += [f"## {title}", run(ROOT.parent / "shared" / "esc50")]
-        print(f"{title}\n\n{parts[-1]}\n")
-    page = ROOT / "docs" / "speed.md"
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print(f"Wrote {page}.")
+    """Run the benchmarks that are named, or all."""
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"There is no benchmark {unknown[0]!r}. Known: {', '.join(BENCHMARKS)}.")
+    for name in names:
+        benchmark = BENCHMARKS[name]
+        text = f"{benchmark.run(SHARED)}\n\n{describe_machine()}"
+        write_part(ROOT / benchmark.page, name, text)
+        print(f"{name} -> {benchmark.page}\n\n{text}\n", flush=True)
 
 
 if __name__ == "__main__":

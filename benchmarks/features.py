@@ -19,8 +19,9 @@ N_CLIPS = 40
 REPEATS = 5
 
 
-def run(esc50: Path) -> str:
+def run(shared: Path) -> str:
     """Measure, and return the figures in Markdown; noise stands in where ESC-50 is not at hand."""
+    esc50 = shared / "esc50"
     clips = real_clips(esc50) if esc50.is_dir() else made_clips()
     kind = "real recordings (ESC-50)" if esc50.is_dir() else "made noise"
     tools = {"earmark": earmark_log_mel, "librosa": librosa_log_mel}

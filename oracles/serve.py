@@ -11,6 +11,7 @@ import traceback
 
 import numpy as np
 import sed_eval
+import sklearn.metrics
 
 
 def _rows(events, name):
@@ -21,12 +22,12 @@ def _rows(events, name):
 
 
 def _score(metrics, reference, estimate):
-    """Evaluate file after file, as its users do; results and the seconds it took."""
-    begin = time.perf_counter()
+    """Evaluate file after file, as its users do; results and the CPU seconds it took."""
+    begin = time.thread_time()
     for name, events in reference.items():
         metrics.evaluate(_rows(events, name), _rows(estimate.get(name, []), name))
     results = metrics.results()
-    seconds = time.perf_counter() - begin
+    seconds = time.thread_time() - begin
     kinds = ("overall", "class_wise", "class_wise_average")
     return {kind: results[kind] for kind in kinds} | {"seconds": seconds}
 
@@ -38,7 +39,116 @@ def segment(reference, estimate, labels, resolution, empty_as_zero=False):
     return _score(metrics, reference, estimate)
 
 
-QUESTIONS = {"segment": segment}
+def ranking(truth, scores, weights=None):
+    """Average precision, ROC AUC and lwlrap of scikit-learn; micro and of each class."""
+    truth, scores = np.array(truth, int), np.array(scores)
+    weights = np.ones(len(truth)) if weights is None else np.array(weights, float)
+    labels = truth.sum(axis=1) * weights
+    lrap = sklearn.metrics.label_ranking_average_precision_score
+    answer = {"lwlrap": lrap(truth, scores, sample_weight=labels) if labels.any() else np.nan}
+    for kind in ("average_precision", "roc_auc"):
+        score = getattr(sklearn.metrics, f"{kind}_score")
+        some = weights > 0
+        given = {"sample_weight": weights[some]}
+        answer[f"micro_{kind}"] = score(truth[some], scores[some], average="micro", **given)
+        answer[kind] = [
+            score(truth[some, at], scores[some, at], **given) for at in range(truth.shape[1])
+        ]
+    return answer
+
+
+def tags(truth, found, average=None):
+    """Precision, recall and F1 of scikit-learn; what is undefined is 0."""
+    *scores, _ = sklearn.metrics.precision_recall_fscore_support(
+        np.array(truth, int), np.array(found, int), average=average, zero_division=0
+    )
+    return scores
+
+
+def event(
+    reference,
+    estimate,
+    labels,
+    collar,
+    rate,
+    onset=True,
+    offset=True,
+    matching="optimal",
+    empty_as_zero=False,
+):
+    """Event-based scores of sed_eval; it has one collar for onset and offset."""
+    metrics = sed_eval.sound_event.EventBasedMetrics(
+        labels,
+        evaluate_onset=onset,
+        evaluate_offset=offset,
+        t_collar=collar,
+        percentage_of_length=rate,
+        event_matching_type=matching,
+        empty_system_output_handling="zero_score" if empty_as_zero else None,
+    )
+    return _score(metrics, reference, estimate)
+
+
+def _curves(path):
+    """Score curves from an npz: names, labels, lengths in frames, edges and scores end to end."""
+    from sed_scores_eval.base_modules.scores import create_score_dataframe
+
+    with np.load(path) as file:
+        names, labels, lengths, edges, scores = (
+            file[name] for name in ("names", "labels", "lengths", "edges", "scores")
+        )
+    edges = np.split(edges, np.cumsum(lengths + 1)[:-1])
+    scores = np.split(scores, np.cumsum(lengths)[:-1])
+    return {
+        name: create_score_dataframe(own, times, labels.tolist())
+        for name, own, times in zip(names.tolist(), scores, edges, strict=True)
+    }
+
+
+def _events(reference):
+    return {name: [tuple(event) for event in events] for name, events in reference.items()}
+
+
+def psds(reference, curves, durations, repeats=1, **settings):
+    """PSDS of sed_scores_eval: overall, by class, the ROCs, and the CPU seconds of each run."""
+    from sed_scores_eval.intersection_based import psds as score
+
+    frames, events, seconds = _curves(curves), _events(reference), []
+    for _ in range(repeats):
+        begin = time.process_time()
+        value, by_class, roc, rocs = score(frames, events, durations, **settings)
+        seconds.append(time.process_time() - begin)
+    rocs = {label: [tpr, efpr] for label, (tpr, efpr, *_) in rocs.items()}
+    return {"value": value, "by_class": by_class, "roc": roc, "rocs": rocs, "seconds": seconds}
+
+
+def bests(kind, reference, curves, durations=None, **settings):
+    """Best F1 and best error rate of sed_scores_eval; kind is segment, collar or intersection."""
+    import importlib
+
+    room = importlib.import_module(f"sed_scores_eval.{kind}_based")
+    given = {"scores": _curves(curves), "ground_truth": _events(reference)} | settings
+    if kind == "segment":
+        given["audio_durations"] = durations
+    f, precision, recall, thresholds, _ = room.best_fscore(**given)
+    error_rate, *_ = room.best_error_rate(**given)
+    return {
+        "f_measure": f,
+        "precision": precision,
+        "recall": recall,
+        "thresholds": {label: str(value) for label, value in thresholds.items()},
+        "error_rate": error_rate,
+    }
+
+
+QUESTIONS = {
+    "ranking": ranking,
+    "tags": tags,
+    "segment": segment,
+    "event": event,
+    "psds": psds,
+    "bests": bests,
+}
 
 
 def _plain(value):

@@ -89,6 +89,45 @@ def test_detect_prints_a_dcase_table_that_evaluate_scores(home):
     assert same["segment"]["overall"]["f_measure"]["f_measure"] == 1
 
 
+def test_two_systems_are_compared_with_interval_and_p_value_and_curves_give_psds(home):
+    model = ("-m", "run/model.earmark")
+    names = [f"valid_{number:03d}" for number in range(8)]
+    files = [f"audio/{name}.wav" for name in names]
+    run("detect", *files, *model, "--out", "some.tsv", "--curves", "curves", cwd=home)
+    assert sorted(path.stem for path in (home / "curves").iterdir()) == names
+    run("detect", *files[:4], *model, "--out", "few.tsv", cwd=home)
+    told = run("evaluate", "valid_strong.tsv", "few.tsv", "some.tsv", "--draws", "60", cwd=home)
+    assert "B - A" in told.stdout
+    assert "4 files of valid_strong.tsv are not in few.tsv" in told.stderr
+    systems = ("few.tsv", "some.tsv", "--draws", "60")
+    both = json.loads(run("evaluate", "valid_strong.tsv", *systems, "--json", cwd=home).stdout)
+    found = both["differences"]["some.tsv"]["segment"]["overall"]["f_measure"]["f_measure"]
+    assert found["difference"] == found["b"] - found["a"]
+    assert 0 < found["p_value"] <= 1
+    words = ("valid_strong.tsv", "some.tsv", "--curves", "curves", "--draws", "60")
+    one = json.loads(run("evaluate", *words, "--json", "--plots", "drawn", cwd=home).stdout)
+    assert 0 <= one["psds1"]["overall"]["psds"]["psds"] <= 1
+    assert (home / "drawn" / "psd_roc1_1.png").exists()
+    assert "| segment ER |" in run("evaluate", *words, "--markdown", cwd=home).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["valid_strong.tsv"], "evaluate takes the table of true events and one or more"),
+        (["valid_strong.tsv", "found.tsv", "--json", "--markdown"], "one or the other"),
+        (["valid_strong.tsv", "found.tsv", "--curves", "a", "--curves", "b"], "Got 2 for 1"),
+        (["valid_strong.tsv", "found.tsv", "--resolution", "0"], "resolution must be"),
+        (["valid_strong.tsv", "found.tsv", "--onset-collar", "-1"], "onset_collar"),
+        (["valid_strong.tsv", "found.tsv", "--curves", "none"], "none is no folder"),
+        (["valid_strong.tsv", "found.tsv", "--draws", "3"], "n_draws must be at least 40"),
+    ],
+)
+def test_evaluate_tells_bad_words_in_one_sentence(home, words, told):
+    run("detect", "audio/valid_000.wav", "-m", "run/model.earmark", "--out", "found.tsv", cwd=home)
+    assert told in run("evaluate", *words, cwd=home, code=2).stderr
+
+
 def test_a_bad_recording_among_good_ones_is_told_and_the_rest_is_found(home):
     (home / "bad.wav").write_bytes(b"not audio")
     done = run(

@@ -15,13 +15,20 @@ REPO = Path(__file__).parent.parent
 
 # A room imports only from rooms above it.
 ROOMS = """
-errors workers frames tables tensors events tags containers audio sounds soundbank synth
-features journal data store doctor augment
+errors machine workers frames tables tensors events curves tags containers audio sounds
+soundbank synth features journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
-norm model loss decoding metrics.rates metrics.segment metrics
+norm layers model loss decoding
+metrics.rates metrics.sides metrics.segment metrics.matching metrics.event metrics.confusion
+metrics.ranking metrics.clip metrics.bootstrap metrics.paired metrics.seeds
+metrics.runs metrics.changes metrics.criteria metrics.pieces metrics.stops metrics.psds
+metrics.bests metrics
+evaluation
 tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
 tuning
-settings batches checkpoint training bundle detector plots report learning demo cli __main__
+settings batches checkpoint training bundle detector
+plots.figure plots.network plots.scores plots.evaluation plots report learning demo
+cli.front cli.data cli.learn cli.hear cli.score cli __main__
 """.split()  # noqa: SIM905 - read as the data flows
 
 

@@ -83,7 +83,10 @@ class Detector:
             rate: of the waveform, which must be that of the network.
             decoding: other thresholds and post-processing than the detector's own.
         """
-        curve = self.frame_probs(source, rate)
+        return self.decode(self.frame_probs(source, rate), decoding)
+
+    def decode(self, curve: Curve, decoding: Decoding | None = None) -> list[Event]:
+        """Return the events in a curve that `frame_probs` gave."""
         own = decoding or self.bundle.decoding
         return decode_events(curve.probs, curve.ruler, own, curve.clip_probs, curve.duration)
 

@@ -1,37 +1,225 @@
-"""Scores and model files -> tables and text for people."""
+"""Scores and model files -> tables and text, for people and for papers.
+
+Conventions: a `Grid` is a table of texts. It becomes a table for the terminal (rich) or Markdown;
+what is undefined is '-'. Scores have three decimals, p-values are never 0.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from earmark.metrics.segment import SegmentScores
+from earmark.evaluation import Evaluation, SystemScores
+from earmark.metrics.bootstrap import Interval
+from earmark.metrics.paired import Difference
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+# part, path in its scores, what to call it
+HEADLINES: tuple[tuple[str, tuple[str, str, str], str], ...] = (
+    ("segment", ("overall", "error_rate", "error_rate"), "segment ER"),
+    ("segment", ("overall", "f_measure", "f_measure"), "segment F1"),
+    ("segment", ("class_wise_average", "f_measure", "f_measure"), "segment F1, class mean"),
+    ("event", ("overall", "error_rate", "error_rate"), "event ER"),
+    ("event", ("overall", "f_measure", "f_measure"), "event F1"),
+    ("event", ("class_wise_average", "f_measure", "f_measure"), "event F1, class mean"),
+    ("clip", ("overall", "f_measure", "f_measure"), "clip F1"),
+    ("clip", ("class_wise_average", "f_measure", "f_measure"), "clip F1, class mean"),
+    ("clip", ("class_wise_average", "ranking", "average_precision"), "clip mAP"),
+    ("clip", ("class_wise_average", "ranking", "roc_auc"), "clip ROC AUC"),
+    ("clip", ("overall", "ranking", "lwlrap"), "clip lwlrap"),
+    ("psds1", ("overall", "psds", "psds"), "PSDS, scenario 1"),
+    ("psds2", ("overall", "psds", "psds"), "PSDS, scenario 2"),
+    ("best_segment", ("overall", "error_rate", "error_rate"), "best segment ER, one threshold"),
+    ("best_segment", ("overall", "f_measure", "f_measure"), "best segment F1, one threshold"),
+    (
+        "best_segment",
+        ("class_wise_average", "f_measure", "f_measure"),
+        "best segment F1, class mean",
+    ),
+    ("best_event", ("overall", "f_measure", "f_measure"), "best event F1, one threshold"),
+    ("best_event", ("class_wise_average", "f_measure", "f_measure"), "best event F1, class mean"),
+)
 
-def score_table(scores: SegmentScores) -> "Table":
-    """Return the overall scores, the mean over classes, and a row a class; '-' where undefined."""
-    from rich.table import Table
+# column -> group and name, for the tables of classes
+_ERRORS = {
+    "ER": ("error_rate", "error_rate"),
+    "S": ("error_rate", "substitution_rate"),
+    "D": ("error_rate", "deletion_rate"),
+    "I": ("error_rate", "insertion_rate"),
+}
+_FOUND = {
+    "F1": ("f_measure", "f_measure"),
+    "P": ("f_measure", "precision"),
+    "R": ("f_measure", "recall"),
+}
+_RANKED = {
+    "AP": ("ranking", "average_precision"),
+    "AUC": ("ranking", "roc_auc"),
+    "lwlrap": ("ranking", "lwlrap"),
+}
+COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
+    "segment": _ERRORS | _FOUND,
+    "event": _ERRORS | _FOUND,
+    "clip": _FOUND | _RANKED,
+    "psds1": {"PSDS": ("psds", "psds")},
+    "psds2": {"PSDS": ("psds", "psds")},
+    "best_segment": {"ER": ("error_rate", "error_rate"), "F1": ("f_measure", "f_measure")},
+    "best_event": {"ER": ("error_rate", "error_rate"), "F1": ("f_measure", "f_measure")},
+}
 
-    table = Table(title=f"segment-based, {scores.resolution:g} s, {scores.n_files} files")
-    for column in ("", "ER", "S", "D", "I", "F1", "P", "R"):
-        table.add_column(column, justify="right" if column else "left")
-    rows = {"overall": scores.overall, "class average": scores.class_wise_average}
-    for label, row in (rows | scores.class_wise).items():
-        rates, f_measure = row["error_rate"], row["f_measure"]
-        values = [
-            rates["error_rate"],
-            rates.get("substitution_rate", math.nan),
-            rates["deletion_rate"],
-            rates["insertion_rate"],
-            f_measure["f_measure"],
-            f_measure["precision"],
-            f_measure["recall"],
-        ]
-        texts = ["-" if math.isnan(value) else f"{value:.3f}" for value in values]
-        table.add_row(label, *texts, style="bold" if label in rows else None)
-    return table
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts; the first column is of names, and the first `n_strong` rows stand out."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    n_strong: int = 0
+
+    def to_rich(self) -> "Table":
+        """Return it for the terminal; where that is narrow, names give way and not numbers."""
+        from rich import box
+        from rich.table import Table
+
+        table = Table(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for number, column in enumerate(self.columns):
+            widest = max([len(column), *(len(row[number]) for row in self.rows)])
+            table.add_column(
+                column,
+                justify="right" if number else "left",
+                min_width=widest if number else 8,
+                no_wrap=number > 0,
+            )
+        for number, row in enumerate(self.rows):
+            table.add_row(*row, style="bold" if number < self.n_strong else None)
+        return table
+
+    def to_markdown(self) -> str:
+        """Return it as Markdown.
+
+        >>> print(Grid("scores", ("", "F1"), (("dog", "0.500"),)).to_markdown())
+        **scores**
+        <BLANKLINE>
+        |  | F1 |
+        |---|---:|
+        | dog | 0.500 |
+        """
+        rule = "|---|" + "---:|" * (len(self.columns) - 1)
+        lines = [" | ".join(cell.replace("|", r"\|") for cell in row) for row in self.rows]
+        head = " | ".join(self.columns)
+        return "\n".join(
+            [f"**{self.title}**", "", f"| {head} |", rule] + [f"| {x} |" for x in lines]
+        )
+
+
+def score_grids(evaluation: Evaluation, *, classes: bool = True) -> list[Grid]:
+    """Return the tables of an evaluation: headlines, differences, and each part with its classes.
+
+    Systems are A, B and so on where they stand side by side.
+    """
+    grids = [_headlines(evaluation)]
+    first, *others = evaluation.systems
+    grids += [_differences(evaluation, first, other) for other in others]
+    if classes:
+        grids += [_classes(system, part) for system in evaluation.systems for part in system.scores]
+    return grids
+
+
+def _headlines(evaluation: Evaluation) -> Grid:
+    rows = []
+    for part, path, text in HEADLINES:
+        row = [_score_text(system, part, path) for system in evaluation.systems]
+        if any(cell != "-" for cell in row):
+            rows.append((text, *row))
+    scoring = evaluation.scoring
+    title = [f"{evaluation.n_files} files, segments of {scoring.resolution:g} s"]
+    title += [f"{scoring.level:.0%} intervals from {scoring.n_draws} draws"] * bool(scoring.n_draws)
+    names = [system.name for system in evaluation.systems]
+    if len(names) > 1:
+        letters = _letters(evaluation)
+        title += [f"{letter} is {name}" for letter, name in zip(letters, names, strict=True)]
+        names = letters
+    return Grid("; ".join(title), ("", *names), tuple(rows))
+
+
+def _differences(evaluation: Evaluation, a: SystemScores, b: SystemScores) -> Grid:
+    letters = dict(zip((s.name for s in evaluation.systems), _letters(evaluation), strict=True))
+    rows = []
+    for part, path, text in HEADLINES:
+        values = [_at(system.scores.get(part), path) for system in (a, b)]
+        if any(value is None or math.isnan(value) for value in values):
+            continue
+        found = _at(evaluation.differences.get(b.name, {}).get(part), path)
+        more = ["-", "-", "-"] if found is None else _difference_texts(found)
+        if found is None:
+            more[0] = f"{values[1] - values[0]:+.3f}"
+        rows.append((text, *map(_number, values), *more))
+    one, two = letters[a.name], letters[b.name]
+    columns = ("", one, two, f"{two} - {one}", "interval", "p")
+    return Grid(f"{two} is {b.name}, {one} is {a.name}; paired by file", columns, tuple(rows))
+
+
+def _letters(evaluation: Evaluation) -> list[str]:
+    return [
+        chr(ord("A") + at) if at < 26 else f"S{at + 1}" for at in range(len(evaluation.systems))
+    ]
+
+
+def _classes(system: SystemScores, part: str) -> Grid:
+    scores = system.scores[part]
+    columns = {
+        column: path for column, path in COLUMNS[part].items() if path[0] in scores["overall"]
+    }
+    together = {"overall": scores["overall"], "class mean": scores["class_wise_average"]}
+    rows = []
+    for name, row in (together | scores["class_wise"]).items():
+        values = [row.get(group, {}).get(key, math.nan) for group, key in columns.values()]
+        rows.append((name, *map(_number, values)))
+    return Grid(f"{part}: {system.name}", ("", *columns), tuple(rows), n_strong=len(together))
+
+
+def _score_text(system: SystemScores, part: str, path: Sequence[str]) -> str:
+    value = _at(system.scores.get(part), path)
+    if value is None or math.isnan(value):
+        return "-"
+    found = system.intervals.get(part)
+    interval = None if found is None else _at(found, path)
+    return f"{value:.3f}" if interval is None else f"{value:.3f} {_range(interval)}"
+
+
+def _difference_texts(found: Difference) -> list[str]:
+    return [f"{found.difference:+.3f}", _range(found), p_text(found.p_value)]
+
+
+def _range(found: Interval | Difference) -> str:
+    return f"[{_number(found.low)}, {_number(found.high)}]"
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def p_text(p_value: float) -> str:
+    """Return a p-value as text; a small one is never told as 0.
+
+    >>> p_text(0.0312), p_text(0.0001), p_text(float("nan"))
+    ('0.031', '<0.001', '-')
+    """
+    if math.isnan(p_value):
+        return "-"
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def _at(tree: Any, path: Sequence[str]) -> Any:
+    """Walk down dicts and attributes; None where a step is missing."""
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, Mapping) else getattr(tree, name, None)
+        if tree is None:
+            return None
+    return tree
 
 
 def describe(about: Mapping[str, Any]) -> str:

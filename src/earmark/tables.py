@@ -28,6 +28,7 @@ COLUMNS = {
     "event_labels": ("event_labels", "labels", "events", "classes", "tags"),
     "score": ("score", "confidence", "probability"),
     "fold": ("fold",),
+    "duration": ("duration", "length", "seconds"),
 }
 _COLUMN_OF = {name: column for column, names in COLUMNS.items() for name in names}
 

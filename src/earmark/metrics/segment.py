@@ -14,14 +14,15 @@ insertions.
 
 Where something is undefined:
 
-- Without reference (of a class, or at all) recall, F-measure and every error rate are nan. Here we
-  part from sed_eval, whose error rates divide by 2e-16 and come out as 0 or 4.5e15.
+- Without reference (of a class, or at all) recall, F-measure and every error rate are nan.
+  `as_sed_eval` divides the errors by 2e-16 as sed_eval does: 0, or 4.5e15 an error, and the mean
+  over classes has them in it.
 - Without estimate precision and F-measure are nan, as in sed_eval, so that the mean over classes
   leaves out a class that was never found. `empty_as_zero` makes them 0.
 - `accuracy` takes 0 / 0 as 0, as sed_eval does.
 - The mean over classes leaves nan out.
 - An event without length inside a segment touches it, one on an edge touches nothing. What lies
-  before 0 s takes no part (sed_eval counts it from the end of the file).
+  before 0 s takes no part (sed_eval counts it from the end of the file); `read_events` refuses it.
 """
 
 import math
@@ -32,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import DataError, SettingError
+from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.metrics.rates import (
     Measured,
@@ -43,8 +44,8 @@ from earmark.metrics.rates import (
     f_measures,
     weighed,
 )
+from earmark.metrics.sides import Ints, Side, Sides, lay_out, sed_eval_whole
 
-Ints = NDArray[np.int64]
 Scores = dict[str, dict[str, float]]
 
 _MOST_SEGMENTS = 2**40  # of a file: enough for 30,000 years in seconds, and no count overflows
@@ -115,6 +116,7 @@ class SegmentCounts:
     missing_files: tuple[str, ...] = ()
     unknown_files: tuple[str, ...] = ()
     empty_as_zero: bool = False
+    as_sed_eval: bool = False
 
     def measure(self, weights: Reals | None = None) -> Measured:
         """Return the scores of every draw of files; see `earmark.metrics.rates`.
@@ -129,16 +131,19 @@ class SegmentCounts:
             for each in (self.substitutions, self.deletions, self.insertions, self.n_segments)
         )
         all_tp, all_fp, all_fn = (each.sum(axis=-1) for each in (tp, fp, fn))
+        n_ref, all_ref = tp + fn, all_tp + all_fn
+        if self.as_sed_eval:
+            n_ref, all_ref = sed_eval_whole(n_ref), sed_eval_whole(all_ref)
         zero = self.empty_as_zero
         class_wise = {
             "f_measure": f_measures(tp, fp, fn, empty_as_zero=zero),
-            "error_rate": error_rates(tp + fn, fn, fp),
+            "error_rate": error_rates(n_ref, fn, fp),
             "accuracy": accuracies(tp, fp, fn, n_segments[:, None]),
         }
         return Measured(
             overall={
                 "f_measure": f_measures(all_tp, all_fp, all_fn, empty_as_zero=zero),
-                "error_rate": error_rates(all_tp + all_fn, d, i, s),
+                "error_rate": error_rates(all_ref, d, i, s),
                 "accuracy": accuracies(all_tp, all_fp, all_fn, n_segments * len(self.labels)),
             },
             class_wise=class_wise | {"count": {"Nref": tp + fn, "Nsys": tp + fp}},
@@ -182,6 +187,7 @@ def segment_scores(
     resolution: float = 1.0,
     *,
     empty_as_zero: bool = False,
+    as_sed_eval: bool = False,
 ) -> SegmentScores:
     """Return the segment-based scores of `estimate` against `reference`.
 
@@ -192,6 +198,7 @@ def segment_scores(
             that only the estimate has counts as insertions.
         resolution: length of a segment in seconds.
         empty_as_zero: precision and F-measure of a class that was never found are 0, not nan.
+        as_sed_eval: error rates without reference are 0 or 4.5e15 as in sed_eval, not nan.
 
     >>> reference = {"a.wav": [Event(0, 2, "dog"), Event(1, 3, "cat")]}
     >>> estimate = {"a.wav": [Event(0.5, 3, "dog")]}
@@ -199,7 +206,14 @@ def segment_scores(
     >>> scores.overall["error_rate"]["error_rate"], scores.class_wise["dog"]["f_measure"]["recall"]
     (0.5, 1.0)
     """
-    counts = count_segments(reference, estimate, labels, resolution, empty_as_zero=empty_as_zero)
+    counts = count_segments(
+        reference,
+        estimate,
+        labels,
+        resolution,
+        empty_as_zero=empty_as_zero,
+        as_sed_eval=as_sed_eval,
+    )
     return counts.scores()
 
 
@@ -210,6 +224,7 @@ def count_segments(
     resolution: float = 1.0,
     *,
     empty_as_zero: bool = False,
+    as_sed_eval: bool = False,
 ) -> SegmentCounts:
     """Count the segments of each file; the arguments are those of `segment_scores`.
 
@@ -222,54 +237,20 @@ def count_segments(
     """
     if not (math.isfinite(resolution) and resolution > 0):
         raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
-    evaluated = {name: estimate.get(name, ()) for name in reference}
-    names = _labels_of(reference, evaluated, labels)
-    files = {name: index for index, name in enumerate(reference)}
-    classes = {label: index for index, label in enumerate(names)}
-    # (events, 4): file, class, first segment, the one after the last
-    found = [_find_spans(side, files, classes, resolution) for side in (reference, evaluated)]
-    spans = np.concatenate(found)
-    in_reference = np.repeat([True, False], [len(side) for side in found])
-    n_segments = np.zeros(len(files), np.int64)
-    np.maximum.at(n_segments, spans[:, 0], spans[:, 3])
-    before = np.cumsum(n_segments) - n_segments
-    stride = max(1, int(n_segments.sum()))
-
-    offsets = spans[:, 1] * stride + before[spans[:, 0]]
-    sides = np.stack([in_reference, ~in_reference], axis=1)
-    begin, length, level = _cut(spans[:, 2] + offsets, spans[:, 3] + offsets, sides)
-    active = level > 0  # (pieces, 2): overlapping events of one class count once
-    some = active.any(axis=1)
-    begin, length, (ref, est) = begin[some], length[some], active[some].T
-    of_class, time = np.divmod(begin, stride)
-    of_file = np.searchsorted(before, time, side="right") - 1
-    tp, fp, fn = (np.zeros((len(files), len(names)), np.int64) for _ in range(3))
-    for table, kind in ((tp, ref & est), (fp, est & ~ref), (fn, ref & ~est)):
-        np.add.at(table, (of_file[kind], of_class[kind]), length[kind])
-
-    time, length, level = _cut(time, time + length, np.stack([ref, est, ref & est], axis=1))
-    of_file = np.searchsorted(before, time, side="right") - 1
-    n_ref, n_est, n_both = level.T  # active classes in each piece
-
-    def summed(n_errors: Ints) -> Ints:
-        per_file = np.zeros(len(files), np.int64)
-        np.add.at(per_file, of_file, n_errors * length)
-        return per_file
-
+    sides = lay_out(reference, estimate, labels)
+    counts = [_count(block, resolution) for block in sides.blocks()]
+    tables: dict[str, Ints] = {
+        name: np.concatenate([each[name] for each in counts]) for name in counts[0]
+    }
     return SegmentCounts(
-        files=tuple(files),
-        labels=names,
+        files=sides.files,
+        labels=sides.labels,
         resolution=float(resolution),
-        tp=tp,
-        fp=fp,
-        fn=fn,
-        substitutions=summed(np.minimum(n_ref, n_est) - n_both),
-        deletions=summed(np.maximum(0, n_ref - n_est)),
-        insertions=summed(np.maximum(0, n_est - n_ref)),
-        n_segments=n_segments,
-        missing_files=tuple(name for name in reference if name not in estimate),
-        unknown_files=tuple(name for name in estimate if name not in reference),
+        **tables,
+        missing_files=sides.missing_files,
+        unknown_files=sides.unknown_files,
         empty_as_zero=empty_as_zero,
+        as_sed_eval=as_sed_eval,
     )
 
 
@@ -292,43 +273,52 @@ def touched_segments(
     return first.astype(np.int64), np.maximum(stop, first).astype(np.int64)
 
 
-def _labels_of(
-    reference: Mapping[str, Sequence[Event]],
-    estimate: Mapping[str, Sequence[Event]],
-    labels: Sequence[str] | None,
-) -> tuple[str, ...]:
-    used = {
-        side: {e.label for events in by_file.values() for e in events}
-        for side, by_file in (("reference", reference), ("estimate", estimate))
+def _count(sides: Sides, resolution: float) -> dict[str, Ints]:
+    n_files, n_classes = len(sides.files), len(sides.labels)
+    # (events, 4): file, class, first segment, the one after the last
+    found = [_find_spans(side, resolution) for side in (sides.reference, sides.estimate)]
+    spans = np.concatenate(found)
+    in_reference = np.repeat([True, False], [len(side) for side in found])
+    n_segments = np.zeros(n_files, np.int64)
+    np.maximum.at(n_segments, spans[:, 0], spans[:, 3])
+    before = np.cumsum(n_segments) - n_segments
+    stride = max(1, int(n_segments.sum()))
+
+    offsets = spans[:, 1] * stride + before[spans[:, 0]]
+    either = np.stack([in_reference, ~in_reference], axis=1)
+    begin, length, level = _cut(spans[:, 2] + offsets, spans[:, 3] + offsets, either)
+    active = level > 0  # (pieces, 2): overlapping events of one class count once
+    some = active.any(axis=1)
+    begin, length, (ref, est) = begin[some], length[some], active[some].T
+    of_class, time = np.divmod(begin, stride)
+    of_file = np.searchsorted(before, time, side="right") - 1
+    tp, fp, fn = (np.zeros((n_files, n_classes), np.int64) for _ in range(3))
+    for table, kind in ((tp, ref & est), (fp, est & ~ref), (fn, ref & ~est)):
+        np.add.at(table, (of_file[kind], of_class[kind]), length[kind])
+
+    time, length, level = _cut(time, time + length, np.stack([ref, est, ref & est], axis=1))
+    of_file = np.searchsorted(before, time, side="right") - 1
+    n_ref, n_est, n_both = level.T  # active classes in each piece
+
+    def summed(n_errors: Ints) -> Ints:
+        per_file = np.zeros(n_files, np.int64)
+        np.add.at(per_file, of_file, n_errors * length)
+        return per_file
+
+    return {
+        "tp": tp,
+        "fp": fp,
+        "fn": fn,
+        "substitutions": summed(np.minimum(n_ref, n_est) - n_both),
+        "deletions": summed(np.maximum(0, n_ref - n_est)),
+        "insertions": summed(np.maximum(0, n_est - n_ref)),
+        "n_segments": n_segments,
     }
-    if labels is None:
-        return tuple(sorted(used["reference"] | used["estimate"]))
-    if len(set(labels)) < len(labels):
-        raise SettingError(f"labels must name each class once. Got {list(labels)}.")
-    for side, found in used.items():
-        unknown = sorted(found - set(labels))
-        if unknown:
-            raise DataError(
-                f"The {side} has events of {unknown[0]!r}, which is not among the labels "
-                f"{', '.join(labels)}. Add it to them, or leave its events out."
-            )
-    return tuple(labels)
 
 
-def _find_spans(
-    by_file: Mapping[str, Sequence[Event]],
-    files: Mapping[str, int],
-    classes: Mapping[str, int],
-    resolution: float,
-) -> Ints:
-    rows = [
-        (files[name], classes[event.label], event.onset, event.offset)
-        for name, events in by_file.items()
-        for event in events
-    ]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 4)
-    first, stop = touched_segments(table[:, 2], table[:, 3], resolution)
-    return np.column_stack([table[:, :2].astype(np.int64), first, stop])
+def _find_spans(side: Side, resolution: float) -> Ints:
+    first, stop = touched_segments(side.onsets, side.offsets, resolution)
+    return np.column_stack([side.of_file, side.of_class, first, stop])
 
 
 def _cut(starts: Ints, stops: Ints, weights: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:

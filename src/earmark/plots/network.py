@@ -1,8 +1,4 @@
-"""Predictions -> pictures, by matplotlib (the extra `plot`).
-
-Conventions: every function returns a matplotlib Figure and shows nothing; `save` writes it beside
-and moves it into place. The horizontal axis is seconds unless a title says otherwise.
-"""
+"""Predictions -> pictures: the hierarchy, its gradients, detections, the course of a training."""
 
 import os
 from collections.abc import Sequence
@@ -10,46 +6,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.frames import Frames, pooled_length
-from earmark.pooling import Stage
-from earmark.pooling.gradients import closed_form
+from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-INK, BLUE, RED, SAND = "#222222", "#1f5fa8", "#c2402f", "#d9c9a8"
-
-
-def _figure(**settings: Any) -> "Figure":
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SettingError(
-            "Pictures need matplotlib; install it with: pip install 'earmark[plot]'"
-        ) from None
-    return Figure(layout="constrained", **settings)
-
-
-def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
-    """Write the picture in the format of its suffix; return its path."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.stem}.partial{target.suffix}")
-    figure.savefig(beside, dpi=110)
-    beside.replace(target)
-    return target
+    from earmark.pooling import Stage
 
 
 def plot_hierarchy(
-    log_mel: torch.Tensor,
+    log_mel: "torch.Tensor",
     ruler: Frames,
-    stages: Sequence[Stage],
+    stages: Sequence["Stage"],
     stage_ruler: Frames,
     label: str,
     class_index: int,
@@ -61,7 +36,7 @@ def plot_hierarchy(
     Shape: `log_mel` (frames, mels) on `ruler`; `stages` of a batch of one, frames on `stage_ruler`.
     `lengths` are the segment lengths of the pooling that made `stages`.
     """
-    figure = _figure(figsize=(9, 6))
+    figure = new_figure(figsize=(9, 6))
     top, bottom = figure.subplots(2, 1, sharex=True)
     duration = ruler.onset(log_mel.shape[0])
     top.imshow(
@@ -89,7 +64,7 @@ def plot_hierarchy(
 
 def _draw_levels(
     axes: "Axes",
-    stages: Sequence[Stage],
+    stages: Sequence["Stage"],
     ruler: Frames,
     class_index: int,
     duration: float,
@@ -127,14 +102,16 @@ def _spans(counts: list[int], lengths: Sequence[int]) -> list[int]:
 
 
 def plot_gradients(
-    x: torch.Tensor, weights: torch.Tensor, stages: Sequence[int] = (5, 5, 5)
+    x: "torch.Tensor", weights: "torch.Tensor", stages: Sequence[int] = (5, 5, 5)
 ) -> "Figure":
     """Draw how training pushes each frame of a positive and of a negative clip, by pooling.
 
     Shape: `x` (frames,) probabilities, `weights` (frames,) attention weights.
     """
+    from earmark.pooling.gradients import closed_form
+
     names = ("max", "average", "linear", "exp", "attention")
-    figure = _figure(figsize=(11, 11))
+    figure = new_figure(figsize=(11, 11))
     grid = figure.subplots(len(names), 2, sharex=True)
     index = np.arange(len(x))
     for row, name in zip(grid, names, strict=True):
@@ -172,7 +149,7 @@ def plot_detection(
 
     Shape: `curve` (frames, classes), `times` (frames,), the middle of each frame in seconds.
     """
-    figure = _figure(figsize=(9, 1.2 + 0.9 * len(labels)))
+    figure = new_figure(figsize=(9, 1.2 + 0.9 * len(labels)))
     grid = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
     for axes, label, probs in zip(grid, labels, curve.T, strict=True):
         for event in (event for event in truth if event.label == label):
@@ -195,7 +172,7 @@ def plot_history(history: str | os.PathLike[str]) -> "Figure":
     """Draw the losses of a training from its `history.tsv`; the best epoch is marked."""
     names, *rows = (line.split("\t") for line in Path(history).read_text().splitlines())
     columns = dict(zip(names, np.array(rows, dtype=float).T, strict=True))
-    figure = _figure(figsize=(6, 3.5))
+    figure = new_figure(figsize=(6, 3.5))
     axes = figure.subplots()
     axes.plot(columns["epoch"], columns["train_loss"], color=BLUE, label="training")
     axes.plot(columns["epoch"], columns["valid_loss"], color=RED, label="validation")

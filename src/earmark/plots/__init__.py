@@ -1,0 +1,38 @@
+"""Predictions and scores -> pictures, by matplotlib (the extra `plot`).
+
+Conventions: every function returns a matplotlib Figure and shows nothing; `save` writes it. The
+horizontal axis is seconds unless a title says otherwise.
+
+    figure      an empty figure, and how it is written
+    network     the hierarchy, its gradients, detections, the course of a training
+    scores      scores of classes with intervals, confusion, precision-recall, PSD-ROC
+    evaluation  all pictures of an evaluation, in a folder
+"""
+
+from earmark.plots.evaluation import draw_evaluation
+from earmark.plots.figure import save
+from earmark.plots.network import (
+    plot_detection,
+    plot_gradients,
+    plot_hierarchy,
+    plot_history,
+)
+from earmark.plots.scores import (
+    plot_class_scores,
+    plot_confusion,
+    plot_precision_recall,
+    plot_psd_roc,
+)
+
+__all__ = [
+    "draw_evaluation",
+    "plot_class_scores",
+    "plot_confusion",
+    "plot_detection",
+    "plot_gradients",
+    "plot_hierarchy",
+    "plot_history",
+    "plot_precision_recall",
+    "plot_psd_roc",
+    "save",
+]

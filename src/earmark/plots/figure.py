@@ -1,0 +1,41 @@
+"""An empty figure -> a picture file: what all pictures share.
+
+Conventions: every `plot_...` returns a matplotlib Figure (the extra `plot`) and shows nothing;
+`save` writes it beside and moves it into place.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from earmark.errors import SettingError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, BLUE, RED, SAND = "#222222", "#1f5fa8", "#c2402f", "#d9c9a8"
+
+
+def new_figure(**settings: Any) -> "Figure":
+    """Return an empty figure, or say what to install.
+
+    >>> new_figure(figsize=(4, 3)).get_size_inches().tolist()
+    [4.0, 3.0]
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SettingError(
+            "Pictures need matplotlib; install it with: pip install 'earmark[plot]'"
+        ) from None
+    return Figure(layout="constrained", **settings)
+
+
+def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
+    """Write the picture in the format of its suffix; return its path."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.stem}.partial{target.suffix}")
+    figure.savefig(beside, dpi=110)
+    beside.replace(target)
+    return target

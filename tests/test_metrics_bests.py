@@ -1,0 +1,257 @@
+"""Bests: every claim is reached by its thresholds, and no threshold tried one by one is better."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from earmark.curves import ScoreCurve, ScoreCurves
+from earmark.errors import DataError, SettingError
+from earmark.events import Event, read_events
+from earmark.metrics.bests import (
+    Collars,
+    Intersections,
+    Segments,
+    best_scores,
+    count_bests,
+)
+from earmark.metrics.event import event_scores
+from earmark.metrics.segment import segment_scores
+
+LABELS = ["cat", "dog", "owl"]
+CRITERIA = [Segments(1.0), Segments(0.5), Collars(0.5, 0.5, 0.5), Collars(2.0, 2.0)]
+
+
+def decode(curves, thresholds):
+    """Plain thresholds: runs of frames at or above that of their class."""
+    estimate = {}
+    for name, curve in curves.items():
+        estimate[name] = []
+        for column, label in enumerate(curves.labels):
+            active = curve.scores[:, column] >= thresholds[label]
+            edges = np.flatnonzero(np.diff(np.concatenate([[False], active, [False]])))
+            for a, b in zip(edges[::2], edges[1::2], strict=True):
+                estimate[name].append(Event(curve.edges[a], curve.edges[b], label))
+    return estimate
+
+
+def score(reference, curves, criterion, thresholds):
+    """(F-measure, error rate) overall and of each class, by our other scorers."""
+    estimate = decode(curves, thresholds)
+    if isinstance(criterion, Segments):
+        scores = segment_scores(reference, estimate, curves.labels, criterion.resolution)
+    else:
+        scores = event_scores(
+            reference,
+            estimate,
+            curves.labels,
+            onset_collar=criterion.onset_collar,
+            offset_collar=criterion.offset_collar,
+            offset_collar_rate=criterion.offset_collar_rate,
+        )
+    figures = {None: scores.overall} | scores.class_wise
+    # Of events a wrong class is two errors to the bests, and one substitution to event_scores.
+    twice = 0 if isinstance(criterion, Segments) else 1
+    return {
+        at: (
+            np.nan_to_num(own["f_measure"]["f_measure"]),
+            own["error_rate"]["error_rate"] + twice * own["error_rate"].get("substitution_rate", 0),
+        )
+        for at, own in figures.items()
+    }
+
+
+@st.composite
+def cases(draw):
+    labels = LABELS[: draw(st.integers(1, 3))]
+    step = draw(st.sampled_from([0.4, 0.5, 1.0, 0.08]))
+    reference, curves = {}, {}
+    for name in "ab":
+        n_frames = draw(st.integers(1, 8))
+        cell = st.integers(0, 4)
+        rows = st.lists(cell, min_size=n_frames * len(labels), max_size=n_frames * len(labels))
+        scores = np.reshape(draw(rows), (n_frames, len(labels)))
+        curves[name] = ScoreCurve(np.arange(n_frames + 1) * step, scores)
+        reference[name] = [
+            Event(onset * step, (onset + length) * step, label)
+            for onset, length, label in draw(
+                st.lists(
+                    st.tuples(st.integers(0, 9), st.integers(0, 5), st.sampled_from(labels)),
+                    max_size=4,
+                )
+            )
+        ]
+    reference["a"].append(Event(0, step, labels[0]))
+    return reference, ScoreCurves(labels, curves)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.sampled_from(CRITERIA))
+def test_no_threshold_is_better_and_the_one_told_is_as_good(case, criterion):
+    reference, curves = case
+    bests = best_scores(reference, curves, criterion)
+    levels = [*range(5), np.inf]
+    tried = [
+        score(reference, curves, criterion, dict.fromkeys(curves.labels, level)) for level in levels
+    ]
+    for kind, choose, name in ((0, max, "f_measure"), (1, min, "error_rate")):
+        best = bests.overall[name]
+        assert best.value == pytest.approx(choose(each[None][kind] for each in tried))
+        reached = score(reference, curves, criterion, best.thresholds)[None][kind]
+        assert reached == pytest.approx(best.value)
+        for label in curves.labels:
+            own = bests.class_wise[label][name]
+            if own.n_ref == 0:
+                assert np.isnan(own.value)
+                continue
+            assert own.value == pytest.approx(choose(each[label][kind] for each in tried))
+            thresholds = dict.fromkeys(curves.labels, np.inf) | own.thresholds
+            assert score(reference, curves, criterion, thresholds)[label][kind] == pytest.approx(
+                own.value
+            )
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.sampled_from([CRITERIA[0], CRITERIA[2]]))
+def test_with_a_threshold_for_each_class_nothing_is_better_either(case, criterion):
+    reference, curves = case
+    bests = best_scores(reference, curves, criterion)
+    levels = [*range(5), np.inf]
+    tried = [
+        score(reference, curves, criterion, dict(zip(curves.labels, chosen, strict=True)))[None]
+        for chosen in itertools.product(levels, repeat=len(curves.labels))
+    ]
+    best, least = max(each[0] for each in tried), min(each[1] for each in tried)
+    f_measure, error_rate = (bests.overall_by_class[x] for x in ("f_measure", "error_rate"))
+    assert f_measure.value == pytest.approx(best)
+    assert least - 1e-12 <= error_rate.value <= bests.overall["error_rate"].value
+    if not isinstance(criterion, Segments):
+        assert error_rate.value == pytest.approx(least)
+    for at, claimed in enumerate((f_measure, error_rate)):
+        reached = score(reference, curves, criterion, claimed.thresholds)[None][at]
+        assert reached == pytest.approx(claimed.value)
+
+
+@pytest.fixture(scope="module")
+def real(dcase2017):
+    """The evaluation set with curves of noise, and bumps where the events are."""
+    reference = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
+    rng = np.random.default_rng(0)
+    labels = sorted({event.label for events in reference.values() for event in events})
+    edges = np.arange(126) * 0.08
+    curves = {}
+    for name, events in reference.items():
+        logits = rng.normal(-3, 0.5, (125, len(labels)))
+        for event in events:
+            inside = (edges[1:] > event.onset) & (edges[:-1] < event.offset)
+            logits[inside, labels.index(event.label)] += 3
+        curves[name] = ScoreCurve(edges, 1 / (1 + np.exp(-logits)))
+    return reference, ScoreCurves(labels, curves)
+
+
+def test_what_is_claimed_of_real_lists_is_reached(real):
+    reference, curves = real
+    # names without suffix, as the curves have them
+    reference = {name.removesuffix(".wav"): events for name, events in reference.items()}
+    for criterion in (Segments(1.0), Collars(0.5, 0.5, 0.5)):
+        bests = best_scores(reference, curves, criterion)
+        for kind in (bests.overall, bests.overall_by_class):
+            for at, name in enumerate(("f_measure", "error_rate")):
+                reached = score(reference, curves, criterion, kind[name].thresholds)[None][at]
+                assert reached == pytest.approx(kind[name].value, abs=1e-12)
+        by_class = bests.overall_by_class
+        assert by_class["f_measure"].value > bests.overall["f_measure"].value
+        assert by_class["error_rate"].value < bests.overall["error_rate"].value
+
+
+def test_a_draw_is_the_best_of_the_files_drawn(real):
+    reference = dict(itertools.islice(real[0].items(), 30))
+    weights = np.random.default_rng(1).multinomial(30, np.ones(30) / 30, 3).astype(float)
+    for criterion in (Segments(1.0), Collars(0.5, 0.5, 0.5), Intersections(0.5, 0.5)):
+        counts = count_bests(reference, real[1], criterion)
+        measured = counts.measure(weights)
+        for at, draw in enumerate(weights):
+            copies = {
+                f"{copy}_{name}": name
+                for name, n in zip(reference, draw, strict=True)
+                for copy in range(int(n))
+            }
+            curves = {copy: real[1][name] for copy, name in copies.items()}
+            again = best_scores(
+                {copy: reference[name] for copy, name in copies.items()},
+                ScoreCurves(real[1].labels, curves),
+                criterion,
+            )
+            for name in ("f_measure", "error_rate"):
+                value = measured.overall[name][name][at]
+                assert value == pytest.approx(again.overall[name].value)
+                average = measured.class_wise_average[name][name][at]
+                assert average == pytest.approx(again.class_wise_average[name])
+        both = counts.beside(counts)
+        assert both.scores().overall["f_measure"].value == pytest.approx(
+            counts.scores().overall["f_measure"].value
+        )
+
+
+def test_precision_and_recall_are_those_at_each_threshold(real):
+    reference = {
+        name.removesuffix(".wav"): events for name, events in itertools.islice(real[0].items(), 20)
+    }
+    curves = ScoreCurves(real[1].labels, {name: real[1][name] for name in reference})
+    found = count_bests(reference, curves, Segments(1.0)).precision_recall()
+    label = max(found, key=lambda name: len(found[name].threshold))
+    own = found[label]
+    assert (np.diff(own.threshold) < 0).all()
+    assert own.recall[-1] == 1.0
+    for at in (0, len(own.threshold) // 2, -1):
+        estimate = decode(curves, dict.fromkeys(curves.labels, own.threshold[at]))
+        scores = segment_scores(reference, estimate, curves.labels).class_wise[label]["f_measure"]
+        assert scores["precision"] == pytest.approx(own.precision[at])
+        assert scores["recall"] == pytest.approx(own.recall[at])
+
+
+class TestEdges:
+    curve = ScoreCurve([0, 1, 2], [[0.9, 0.3], [0.2, 0.3]])
+    curves = ScoreCurves(["cat", "dog"], {"a": curve})
+
+    def test_a_class_without_reference_is_nan_alone_but_counts_overall(self):
+        bests = best_scores({"a.wav": [Event(0, 2, "cat")]}, self.curves, Segments(1.0))
+        assert np.isnan(bests.class_wise["dog"]["f_measure"].value)
+        assert bests.class_wise_average["f_measure"] == 1.0
+        assert bests.overall["f_measure"].value == pytest.approx(2 / 3)
+        assert bests.overall_by_class["f_measure"].value == 1.0
+        assert bests.overall_by_class["error_rate"].value == 0.0
+        assert bests.overall_by_class["error_rate"].thresholds["dog"] > 0.3
+
+    def test_nothing_at_all_gives_nan_and_no_warning(self):
+        for criterion in (*CRITERIA, Intersections(0.5, 0.5)):
+            for reference in ({}, {"a": []}):
+                bests = best_scores(reference, self.curves, criterion)
+                assert np.isnan(bests.overall["f_measure"].value)
+                assert np.isnan(bests.overall_by_class["error_rate"].value)
+                assert np.isnan(bests.class_wise_average["error_rate"])
+                assert json.loads(json.dumps(bests.to_dict()))["n_files"] == len(reference)
+
+    def test_what_lies_past_the_curve_cannot_be_found(self):
+        bests = best_scores({"a": [Event(0, 5, "cat")]}, self.curves, Segments(1.0))
+        assert bests.class_wise["cat"]["f_measure"].recall == 0.4
+
+    def test_durations_cut_segments_as_sed_scores_eval_does(self):
+        reference = {"a": [Event(0, 5, "cat")]}
+        criterion = Segments(1.0, decimals=6, durations={"a.wav": 2.0})
+        assert (
+            best_scores(reference, self.curves, criterion).class_wise["cat"]["f_measure"].n_ref == 2
+        )
+        with pytest.raises(DataError, match="'a' has no duration"):
+            best_scores(reference, self.curves, Segments(1.0, 6, {"b": 2.0}))
+
+    def test_settings_that_cannot_work_are_told(self):
+        with pytest.raises(SettingError, match="durations have no part"):
+            Segments(1.0, durations={"a": 1.0})
+        with pytest.raises(SettingError, match="too many"):
+            best_scores({"a": []}, self.curves, Segments(1e-9))
+        with pytest.raises(SettingError, match="onset_collar"):
+            Collars(np.nan, 0.2)

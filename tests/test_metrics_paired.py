@@ -1,0 +1,231 @@
+"""Two systems on the same clips: brute-force twins, the null, power, and what is no pair."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from earmark.errors import DataError, SettingError
+from earmark.events import Event
+from earmark.metrics import count_segments
+from earmark.metrics.bootstrap import score_paths, score_table
+from earmark.metrics.clip import ClipCounts, count_clips
+from earmark.metrics.paired import compare_systems
+
+LABELS = ("cat", "dog", "owl")
+
+
+def simulate_pair(rng, n_clips, gains=(1.5, 1.5)):
+    """Two systems hear the same clips of two classes; `gains` tell how well each does."""
+    truth = rng.random((n_clips, 2)) < [0.4, 0.2]
+    hard = rng.normal(size=(n_clips, 1)) * (2 * truth - 1) / 2  # for both alike
+    files = tuple(map(str, range(n_clips)))
+    pair = []
+    for gain in gains:
+        probs = hard + truth * gain + rng.normal(size=truth.shape)
+        pair.append(ClipCounts(files, ("cat", "dog"), truth, probs > 0.8, probs))
+    return pair
+
+
+def segment_pair(seed=0, n_files=10):
+    rng = np.random.default_rng(seed)
+
+    def draw():
+        return [
+            Event(onset, onset + rng.uniform(0.1, 4), str(rng.choice(LABELS)))
+            for onset in rng.uniform(0, 6, rng.integers(1, 5))
+        ]
+
+    reference, *systems = ({f"{at}.wav": draw() for at in range(n_files)} for _ in range(3))
+    return [count_segments(reference, system, LABELS) for system in systems]
+
+
+def leaves(nested, path=()):
+    if not isinstance(nested, dict):
+        return {path: nested}
+    return {k: v for name, inner in nested.items() for k, v in leaves(inner, (*path, name)).items()}
+
+
+def leaves_of(found):
+    kinds = ("overall", "class_wise", "class_wise_average")
+    return {k: v for kind in kinds for k, v in leaves(getattr(found, kind), (kind,)).items()}
+
+
+PAIRS = {
+    "segments": segment_pair(),
+    "clips": simulate_pair(np.random.default_rng(0), 30, (1.0, 2.0)),
+}
+either = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
+
+
+@either
+class TestEveryScorer:
+    def test_every_score_is_there_with_both_values_and_their_difference(self, pair):
+        found = compare_systems(*pair, n_draws=100, n_permutations=100)
+        tables = [each.measure() for each in pair]
+        paths = score_paths(tables[0], pair[0].labels)
+        assert list(leaves_of(found)) != []
+        for path, a, b in zip(paths, *(score_table(each)[0] for each in tables), strict=True):
+            one = leaves_of(found)[path]
+            assert (one.a, one.b) == pytest.approx((a, b), nan_ok=True)
+            assert one.difference == pytest.approx(b - a, nan_ok=True)
+            if not math.isnan(one.difference):
+                assert one.low <= one.difference + 1e-12
+                assert one.difference <= one.high + 1e-12
+                assert found.smallest_p <= one.p_value <= 1
+
+    def test_the_other_way_round_only_the_signs_differ(self, pair):
+        there = leaves_of(compare_systems(*pair, n_draws=100, n_permutations=200))
+        back = leaves_of(compare_systems(*pair[::-1], n_draws=100, n_permutations=200))
+        for path, one in there.items():
+            assert back[path].p_value == one.p_value
+            assert back[path].difference == pytest.approx(-one.difference)
+            ends = (-back[path].high, -back[path].low)
+            assert ends == pytest.approx((one.low, one.high), abs=1e-12)
+
+    def test_a_system_does_not_differ_from_itself(self, pair):
+        for one in leaves_of(compare_systems(pair[0], pair[0], n_draws=50)).values():
+            assert (one.difference, one.low, one.high, one.p_value) == (0, 0, 0, 1)
+
+    def test_the_same_seed_gives_the_same_result_and_another_another(self, pair):
+        settings = {"n_draws": 60, "n_permutations": 60}
+        same, again, other = (compare_systems(*pair, **settings, seed=s) for s in (1, 1, 2))
+        assert same == again
+        assert same != other
+
+    def test_the_chunks_make_no_difference(self, pair, monkeypatch):
+        whole = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        monkeypatch.setattr("earmark.metrics.bootstrap._CHUNK_VALUES", 28 * len(pair[0].files))
+        parts = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        assert leaves(parts) == pytest.approx(leaves(whole), abs=1e-12)
+
+    def test_machines_can_read_it(self, pair):
+        as_dict = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        assert json.loads(json.dumps(as_dict)) == as_dict
+        assert as_dict["n_files"] == len(pair[0].files)
+
+
+class TestPermutations:
+    def test_with_few_files_every_swap_is_tried_as_by_hand(self):
+        rng = np.random.default_rng(5)
+        reference = {f"{at}": [Event(0, rng.uniform(1, 9), "dog")] for at in range(7)}
+        systems = [
+            {name: [Event(rng.uniform(0, 3), rng.uniform(4, 9), "dog")] for name in reference}
+            for _ in range(2)
+        ]
+        found = compare_systems(*(count_segments(reference, s) for s in systems))
+        assert (found.n_permutations, found.smallest_p) == (128, 2 / 128)
+        differences = []
+        for swap in itertools.product([False, True], repeat=7):
+            mixed = [
+                {n: systems[side ^ s][n] for n, s in zip(reference, swap, strict=True)}
+                for side in (0, 1)
+            ]
+            a, b = (count_segments(reference, each).scores() for each in mixed)
+            differences.append(b.f_measure - a.f_measure)
+        at_least = np.abs(differences) >= abs(differences[0]) - 1e-9
+        assert found.overall["f_measure"]["f_measure"].p_value == at_least.mean()
+
+    def test_chance_comes_near_what_all_swaps_give(self):
+        pair = segment_pair(seed=2, n_files=11)
+        exact = leaves_of(compare_systems(*pair, n_draws=40, n_permutations=2**11))
+        chance = leaves_of(compare_systems(*pair, n_draws=40, n_permutations=2**11 - 1))
+        for path, one in exact.items():
+            assert chance[path].p_value == pytest.approx(one.p_value, abs=0.05)
+
+    def test_it_never_says_zero(self):
+        reference = {f"{at}": ["dog"] for at in range(50)}
+        pair = [count_clips(reference, found, labels=["dog"]) for found in ({}, reference)]
+        found = compare_systems(*pair, n_draws=40, n_permutations=99)
+        assert found.overall["f_measure"]["recall"].p_value == found.smallest_p == 0.01
+
+
+class TestUndefined:
+    def test_a_class_without_reference_has_neither_interval_nor_p_value(self):
+        reference = {f"{at}": ["dog"] for at in range(4)}
+        pair = [count_clips(reference, found, labels=["cat", "dog"]) for found in ({}, reference)]
+        one = compare_systems(*pair).class_wise["cat"]["f_measure"]["recall"]
+        assert all(map(math.isnan, (one.difference, one.low, one.high, one.p_value)))
+        assert one.n_undefined == 1000
+
+    def test_swaps_without_a_score_do_not_count(self):
+        """Where one system is silent its precision is undefined, and so is that of few swaps."""
+        reference = {f"{at}": ["dog"] for at in range(3)}
+        found = [{"0": ["dog"]}, reference]
+        pair = [count_clips(reference, each) for each in found]
+        one = compare_systems(*pair).overall["f_measure"]["precision"]
+        assert (one.difference, one.p_value) == (0, 1)
+
+
+class TestErrors:
+    def test_other_files_are_told_with_one_of_them(self):
+        pair = [count_clips({name: ["dog"], "b": []}, {}) for name in ("a", "c")]
+        with pytest.raises(
+            DataError, match=r"different files \(2 are in one of them only, such as a"
+        ):
+            compare_systems(*pair)
+
+    def test_another_order_of_files_is_told(self):
+        pair = [count_clips({name: ["dog"] for name in names}, {}) for names in ("ab", "ba")]
+        with pytest.raises(DataError, match=r"in order.*same reference"):
+            compare_systems(*pair)
+
+    def test_other_labels_are_told_with_one_of_them(self):
+        pair = [count_clips({"a": ["dog"], "b": []}, {"a": found}) for found in (["cat"], [])]
+        with pytest.raises(DataError, match=r"'cat' is in one of them only.*labels="):
+            compare_systems(*pair)
+
+    def test_two_scorers_are_no_pair(self):
+        segments = count_segments({"a": [Event(0, 1, "dog")], "b": []}, {})
+        clips = count_clips({"a": ["dog"], "b": []}, {})
+        with pytest.raises(SettingError, match="Got SegmentCounts and ClipCounts"):
+            compare_systems(segments, clips)
+
+    def test_one_file_is_too_few(self):
+        counts = count_clips({"a": ["dog"]}, {})
+        with pytest.raises(DataError, match="at least two files"):
+            compare_systems(counts, counts)
+
+    def test_no_permutations_are_too_few(self):
+        with pytest.raises(SettingError, match="n_permutations must be at least 1"):
+            compare_systems(*segment_pair(), n_permutations=0)
+
+
+SCORES = {
+    "F1": ("overall", "f_measure", "f_measure"),
+    "ER": ("overall", "error_rate", "error_rate"),
+    "macro F1": ("class_wise_average", "f_measure", "f_measure"),
+    "mAP": ("class_wise_average", "ranking", "average_precision"),
+}
+
+
+def simulate_tests(gains, n_sets, n_clips=40):
+    """Return score -> (sets, 3): p-value, low and high."""
+    rng = np.random.default_rng(0)
+    found = {name: [] for name in SCORES}
+    for seed in range(n_sets):
+        pair = simulate_pair(rng, n_clips, gains)
+        every = leaves_of(compare_systems(*pair, n_draws=200, n_permutations=199, seed=seed))
+        for name, path in SCORES.items():
+            one = every[path]
+            found[name].append((one.p_value, one.low, one.high))
+    return {name: np.array(rows) for name, rows in found.items()}
+
+
+def test_systems_that_are_alike_are_told_apart_as_rarely_as_the_p_value_says():
+    for name, rows in simulate_tests((1.5, 1.5), n_sets=400).items():
+        p_value, low, high = rows.T
+        for q in (0.05, 0.2, 0.5, 0.8):
+            below, error = np.mean(p_value <= q), (q * (1 - q) / 400) ** 0.5
+            assert below < q + 3 * error, name
+            if name == "mAP":  # counts are tied in many swaps, and then p-values are larger
+                assert below > q - 3 * error
+        least = 0.86 if name == "mAP" else 0.90  # few clips of a class: 0.88, as the module says
+        assert least <= np.mean((low <= 0) & (high >= 0)) <= 0.98, name
+
+
+def test_a_real_difference_is_found():
+    for name, rows in simulate_tests((0.5, 2.5), n_sets=50, n_clips=150).items():
+        assert np.mean(rows[:, 0] < 0.05) > 0.8, name

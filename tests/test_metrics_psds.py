@@ -1,0 +1,257 @@
+"""PSDS: known truths, a brute-force twin that tries every threshold, draws of files, errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from earmark.curves import ScoreCurve, ScoreCurves
+from earmark.errors import DataError, SettingError
+from earmark.events import Event
+from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds
+from earmark.metrics.runs import find_runs, stack_curves
+
+LABELS = ["cat", "dog", "owl"]
+
+
+def decode(curve, column, threshold):
+    """Runs of frames at or above a threshold, as (onset, offset)."""
+    active = np.concatenate([[False], curve.scores[:, column] >= threshold, [False]])
+    edges = np.flatnonzero(np.diff(active))
+    return [(curve.edges[a], curve.edges[b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def count_at(reference, curves, label, threshold, dtc, gtc, cttc):
+    """True positives, false positives and cross triggers of one class, by the definition."""
+    column = curves.labels.index(label)
+    n_true, n_false, n_crossed = 0, 0, dict.fromkeys(curves.labels, 0)
+    for name, events in reference.items():
+        found = decode(curves[name], column, threshold)
+
+        def shared(a, b, of, events=events):
+            own = [e for e in events if e.label == of]
+            return sum(max(0, min(b, e.offset) - max(a, e.onset)) for e in own)
+
+        good = [(a, b) for a, b in found if round(shared(a, b, label) - dtc * (b - a), 9) >= 0]
+        n_false += len(found) - len(good)
+        for event in events:
+            if event.label == label:
+                covered = sum(max(0, min(b, event.offset) - max(a, event.onset)) for a, b in good)
+                n_true += round(covered - gtc * event.duration, 9) >= 0
+        for other in curves.labels:
+            for a, b in found:
+                if cttc and other != label and (a, b) not in good:
+                    n_crossed[other] += round(shared(a, b, other) - cttc * (b - a), 9) >= 0
+    return n_true, n_false, n_crossed
+
+
+def brute_force(reference, curves, *, dtc, gtc, cttc, alpha_ct, alpha_st, max_efpr):
+    """PSDS from counts at every threshold, on a fine grid of rates."""
+    hours = sum(curves[name].duration for name in reference) / 3600
+    seconds = {
+        x: sum(e.duration for events in reference.values() for e in events if e.label == x)
+        for x in curves.labels
+    }
+    grid = (np.arange(2000) + 0.5) / 2000 * max_efpr
+    heights = []
+    for label in curves.labels:
+        n_ref = sum(e.label == label for events in reference.values() for e in events)
+        column = curves.labels.index(label)
+        height = np.zeros(len(grid))
+        for threshold in {x for name in reference for x in curves[name].scores[:, column]}:
+            true, false, crossed = count_at(reference, curves, label, threshold, dtc, gtc, cttc)
+            others = [crossed[x] / seconds[x] for x in curves.labels if x != label]
+            rate = false / hours + alpha_ct * 3600 * (np.mean(others) if others else 0)
+            height = np.where(grid >= rate, np.maximum(height, true / n_ref), height)
+        heights.append(height)
+    joined = np.mean(heights, axis=0) - alpha_st * np.std(heights, axis=0)
+    return np.maximum(joined, 0).mean()
+
+
+@st.composite
+def cases(draw):
+    reference, curves = {}, {}
+    n_frames = draw(st.integers(1, 8))
+    for name in "ab":
+        cell = st.integers(0, 3)
+        scores = draw(st.lists(st.tuples(cell, cell, cell), min_size=n_frames, max_size=n_frames))
+        curves[name] = ScoreCurve(np.arange(n_frames + 1) * 30.0, scores)
+        reference[name] = []
+        for label in LABELS:
+            onset = draw(st.integers(0, 8)) * 30.0
+            length = draw(st.integers(1, 4)) * 15.0
+            reference[name].append(Event(onset, onset + length, label))
+    return reference, ScoreCurves(LABELS, curves)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.sampled_from(sorted(SCENARIOS)))
+def test_psds_is_that_of_trying_every_threshold(case, scenario):
+    setting = SCENARIOS[scenario] | {"max_efpr": 200.0}
+    assert psds(*case, **setting).value == pytest.approx(brute_force(*case, **setting), abs=0.02)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_the_runs_are_those_of_all_thresholds_and_each_ends_in_its_parent(case):
+    reference, curves = case
+    stack = stack_curves(reference, curves)
+    for runs in find_runs(stack, np.ones((2, 3), bool)):
+        for file, name in enumerate(reference):
+            for column in range(3):
+                own = (runs.of_file == file) & (runs.of_class == column)
+                for threshold in (0, 1, 2, 3):
+                    there = own & (runs.score >= threshold) & (runs.low < threshold)
+                    found = sorted(zip(runs.onset[there], runs.offset[there], strict=True))
+                    assert found == decode(curves[name], column, threshold)
+        child = runs.parent >= 0
+        parent = runs.parent[child]
+        assert (runs.low[~child] == -np.inf).all()
+        assert (runs.score[parent] == runs.low[child]).all()
+        assert (runs.onset[parent] <= runs.onset[child]).all()
+        assert (runs.offset[parent] >= runs.offset[child]).all()
+
+
+def test_a_long_constant_or_rising_curve_takes_no_time_for_each_frame():
+    n_frames = 200_000
+    for scores in (np.zeros(n_frames), np.arange(n_frames), np.arange(n_frames) % 2):
+        curve = ScoreCurve(np.arange(n_frames + 1), scores[:, None])
+        curves = ScoreCurves(["dog"], {"a": curve})
+        assert psds({"a": [Event(0, n_frames, "dog")]}, curves, dtc=0.5, gtc=0.5).value == 1
+
+
+class TestDraws:
+    @pytest.fixture
+    def counts(self):
+        rng = np.random.default_rng(0)
+        self.reference = {
+            f"{n}.wav": [Event(n % 5, n % 5 + 2, LABELS[n % 3]), Event(6, 8, LABELS[(n + 1) % 3])]
+            for n in range(12)
+        }
+        self.curves = ScoreCurves(
+            LABELS,
+            {n: ScoreCurve(np.arange(11.0), rng.normal(0, 1, (10, 3))) for n in self.reference},
+        )
+        self.setting = SCENARIO_2 | {"max_efpr": 2000.0}
+        return count_psds(self.reference, self.curves, **self.setting)
+
+    def test_a_draw_of_ones_is_the_score_itself(self, counts):
+        measured = counts.measure(np.ones((1, 12)))
+        scores = counts.scores()
+        assert 0 < scores.value < 1
+        assert measured.overall["psds"]["psds"][0] == pytest.approx(scores.value, abs=1e-12)
+        assert counts.measure().overall["psds"]["psds"][0] == scores.value
+        np.testing.assert_allclose(
+            measured.class_wise["psds"]["psds"][0], list(scores.class_wise.values())
+        )
+
+    def test_a_draw_is_the_score_of_the_files_drawn(self, counts):
+        rng = np.random.default_rng(1)
+        weights = rng.multinomial(12, np.ones(12) / 12, 5).astype(float)
+        measured = counts.measure(weights).overall["psds"]["psds"]
+        for draw, value in zip(weights, measured, strict=True):
+            names = [
+                (name, copy)
+                for name, n in zip(self.reference, draw, strict=True)
+                for copy in range(int(n))
+            ]
+            reference = {f"{copy}_{name}": self.reference[name] for name, copy in names}
+            curves = {f"{copy}_{name}": self.curves[name] for name, copy in names}
+            again = psds(reference, ScoreCurves(LABELS, curves), **self.setting)
+            assert value == pytest.approx(again.value, abs=1e-12)
+
+    def test_counts_beside_each_other_are_those_of_all_files(self, counts):
+        other = count_psds(
+            self.reference,
+            ScoreCurves(
+                LABELS, {n: ScoreCurve(c.edges, -c.scores) for n, c in self.curves.items()}
+            ),
+            **self.setting,
+        )
+        both = counts.beside(other)
+        assert both.files == counts.files + other.files
+        weights = np.repeat(np.eye(2), 12, axis=1)
+        np.testing.assert_allclose(
+            both.measure(weights).overall["psds"]["psds"],
+            [counts.scores().value, other.scores().value],
+        )
+        with pytest.raises(SettingError, match="same labels and settings"):
+            counts.beside(count_psds(self.reference, self.curves, **SCENARIO_1))
+
+    def test_a_class_that_was_not_drawn_takes_no_part(self, counts):
+        reference = {"a": [Event(0, 1, "cat")], "b": [Event(0, 1, "dog")]}
+        curve = ScoreCurve([0, 1, 2], [[0.9, 0.8], [0.1, 0.2]])
+        curves = ScoreCurves(["cat", "dog"], {"a": curve, "b": curve})
+        measured = count_psds(reference, curves, **SCENARIO_1).measure(np.array([[1.0, 0.0]]))
+        assert measured.class_wise["psds"]["psds"][0].tolist() == pytest.approx(
+            [1.0, np.nan], nan_ok=True
+        )
+        assert measured.overall["psds"]["psds"][0] == 1.0
+
+
+class TestReference:
+    curve = ScoreCurve([0, 1, 2, 3600], [[0.9, 0.1], [0.2, 0.1], [0.1, 0.1]])
+    curves = ScoreCurves(["cat", "dog"], {"a": curve, "b": curve})
+
+    def test_a_class_without_events_is_nan_and_takes_no_part(self):
+        scores = psds({"a.wav": [Event(0, 1, "cat")]}, self.curves, **SCENARIO_2)
+        assert scores.value == 1.0
+        assert np.isnan(scores.class_wise["dog"])
+        assert list(scores.class_rocs) == ["cat"]
+        assert scores.unknown_files == ("b",)
+
+    def test_nothing_at_all_gives_nan_and_no_warning(self):
+        scores = psds({"a.wav": []}, self.curves, **SCENARIO_2)
+        assert np.isnan(scores.value)
+        assert np.isnan(psds({}, self.curves, **SCENARIO_1).value)
+        assert scores.to_dict()["n_files"] == 1
+
+    def test_touching_events_are_made_one_and_told(self):
+        parts = [Event(0, 0.5, "cat"), Event(0.5, 1, "cat"), Event(0.2, 0.4, "cat")]
+        scores = psds({"a": parts}, self.curves, **SCENARIO_1)
+        assert (scores.value, scores.n_merged) == (1.0, 2)
+
+    def test_files_without_a_curve_are_counted_and_the_first_is_named(self):
+        reference = {"a.wav": [], "x.wav": [], "y.wav": []}
+        with pytest.raises(
+            DataError, match=r"2 of 3 files .* no score curve, the first is 'x.wav'"
+        ):
+            psds(reference, self.curves, **SCENARIO_1)
+
+    def test_a_label_without_a_curve_is_told(self):
+        with pytest.raises(DataError, match="The reference has events of 'cow'"):
+            psds({"a": [Event(0, 1, "cow")]}, self.curves, **SCENARIO_1)
+        with pytest.raises(SettingError, match="no curves of 'cow'"):
+            psds({"a": []}, self.curves, labels=["cow"], **SCENARIO_1)
+
+    def test_names_of_the_reference_that_collide_are_refused(self):
+        with pytest.raises(DataError, match="the same without their suffix"):
+            psds({"a.wav": [], "a.flac": []}, self.curves, **SCENARIO_1)
+
+    def test_labels_choose_and_order_the_classes(self):
+        scores = psds({"a": [Event(0, 1, "cat")]}, self.curves, labels=["cat"], **SCENARIO_1)
+        assert list(scores.class_wise) == ["cat"]
+
+    def test_a_missing_duration_is_told(self):
+        with pytest.raises(DataError, match=r"1 of 1 files have no duration, .* 'a.wav'"):
+            psds({"a.wav": []}, self.curves, durations={"b": 1.0}, **SCENARIO_1)
+        with pytest.raises(DataError, match=r"The duration of 'a.wav' is 0.0 s"):
+            psds({"a.wav": []}, self.curves, durations={"a": 0.0}, **SCENARIO_1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"dtc": 0.0}, "dtc must be a part above 0 and up to 1. Got 0.0"),
+        ({"gtc": 1.5}, "gtc must be a part"),
+        ({"cttc": 0.3}, "cttc and alpha_ct go together"),
+        ({"alpha_ct": 0.5}, "cttc and alpha_ct go together"),
+        ({"alpha_st": -1.0}, "alpha_st must be a number of 0 or more"),
+        ({"max_efpr": 0.0}, "max_efpr must be a number above 0"),
+        ({"unit_of_time": "hours"}, "did you mean 'hour'"),
+    ],
+)
+def test_settings_that_cannot_work_are_told(wrong, told):
+    curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1], [[0.5]])})
+    with pytest.raises(SettingError, match=told):
+        psds({"a": []}, curves, **SCENARIO_1 | wrong)
