@@ -8,7 +8,7 @@ import numpy as np
 
 from earmark.curves import ScoreCurve, ScoreCurves, stem_of
 from earmark.events import Event, read_events
-from earmark.metrics.psds import SCENARIOS, count_psds, psds
+from earmark.metrics.psds import SCENARIOS, count_psds, psds_scores
 from oracles import Oracles, plain
 
 REPEATS = 3
@@ -34,7 +34,7 @@ def run(shared: Path) -> str:
             ours: list[float] = []
             for _ in range(REPEATS):
                 before = time.process_time()
-                scores = psds(reference, curves, **scenario)
+                scores = psds_scores(reference, curves, **scenario)
                 ours.append(time.process_time() - before)
                 answer = oracles.ask(
                     "psds",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from earmark.curves import ScoreCurve, ScoreCurves, stem_of
 from earmark.events import Event, read_events
 from earmark.metrics.bests import Collars, Intersections, Segments, best_scores, count_bests
-from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, count_psds, psds
+from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, count_psds, psds_scores
 from oracles import OracleError, plain
 
 SETTINGS = [
@@ -132,7 +132,7 @@ def has_a_still_class(changes, labels):
 def check_psds(asker, reference, curves, **setting):
     if len(curves.labels) == 1:  # sed_scores_eval fails where there is no other class
         setting |= {"cttc": None, "alpha_ct": 0.0}
-    ours = psds(reference, curves, **setting)
+    ours = psds_scores(reference, curves, **setting)
     try:
         theirs = asker.psds(reference, curves, **setting)
     except OracleError:
@@ -183,7 +183,7 @@ def test_durations_beyond_the_curves_are_taken_alike(asker, truth):
     curves = make_curves(reference, rng, n_frames=40, hop=0.25)
     durations = dict.fromkeys(reference, 30.0)
     theirs = asker.psds(reference, curves, durations, **SETTINGS[2])
-    ours = psds(reference, curves, durations=durations, **SETTINGS[2])
+    ours = psds_scores(reference, curves, durations=durations, **SETTINGS[2])
     assert ours.value == pytest.approx(theirs["value"], abs=1e-9)
 
 

@@ -10,7 +10,7 @@ from earmark.curves import ScoreCurve, ScoreCurves, write_curves
 from earmark.errors import DataError, SettingError
 from earmark.evaluation import Answer, Scoring, evaluate, read_answer, read_durations
 from earmark.events import Event, read_events, write_events
-from earmark.metrics import SCENARIO_1, event_scores, psds, segment_scores
+from earmark.metrics import SCENARIO_1, event_scores, psds_scores, segment_scores
 from earmark.plots import draw_evaluation
 from earmark.report import HEADLINES, score_grids
 from earmark.tags import write_tags
@@ -65,7 +65,7 @@ class TestParts:
         scores = evaluate(truth, [Answer("a", curves=curves)], NO_DRAWS).systems[0].scores
         assert list(scores) == ["clip", "psds1", "psds2", "best_segment", "best_event"]
         assert list(scores["clip"]["overall"]) == ["ranking"]
-        alone = psds(truth, curves, **SCENARIO_1).value
+        alone = psds_scores(truth, curves, **SCENARIO_1).value
         assert scores["psds1"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
     def test_a_reference_of_tags_allows_for_clips_only(self, truth, curves):

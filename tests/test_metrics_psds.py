@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from earmark.curves import ScoreCurve, ScoreCurves
 from earmark.errors import DataError, SettingError
 from earmark.events import Event
-from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds
+from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds_scores
 from earmark.metrics.runs import find_runs, stack_curves
 
 LABELS = ["cat", "dog", "owl"]
@@ -88,7 +88,9 @@ def cases(draw):
 @given(cases(), st.sampled_from(sorted(SCENARIOS)))
 def test_psds_is_that_of_trying_every_threshold(case, scenario):
     setting = SCENARIOS[scenario] | {"max_efpr": 200.0}
-    assert psds(*case, **setting).value == pytest.approx(brute_force(*case, **setting), abs=0.02)
+    assert psds_scores(*case, **setting).value == pytest.approx(
+        brute_force(*case, **setting), abs=0.02
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -117,7 +119,7 @@ def test_a_long_constant_or_rising_curve_takes_no_time_for_each_frame():
     for scores in (np.zeros(n_frames), np.arange(n_frames), np.arange(n_frames) % 2):
         curve = ScoreCurve(np.arange(n_frames + 1), scores[:, None])
         curves = ScoreCurves(["dog"], {"a": curve})
-        assert psds({"a": [Event(0, n_frames, "dog")]}, curves, dtc=0.5, gtc=0.5).value == 1
+        assert psds_scores({"a": [Event(0, n_frames, "dog")]}, curves, dtc=0.5, gtc=0.5).value == 1
 
 
 class TestDraws:
@@ -157,7 +159,7 @@ class TestDraws:
             ]
             reference = {f"{copy}_{name}": self.reference[name] for name, copy in names}
             curves = {f"{copy}_{name}": self.curves[name] for name, copy in names}
-            again = psds(reference, ScoreCurves(LABELS, curves), **self.setting)
+            again = psds_scores(reference, ScoreCurves(LABELS, curves), **self.setting)
             assert value == pytest.approx(again.value, abs=1e-12)
 
     def test_counts_beside_each_other_are_those_of_all_files(self, counts):
@@ -194,21 +196,21 @@ class TestReference:
     curves = ScoreCurves(["cat", "dog"], {"a": curve, "b": curve})
 
     def test_a_class_without_events_is_nan_and_takes_no_part(self):
-        scores = psds({"a.wav": [Event(0, 1, "cat")]}, self.curves, **SCENARIO_2)
+        scores = psds_scores({"a.wav": [Event(0, 1, "cat")]}, self.curves, **SCENARIO_2)
         assert scores.value == 1.0
         assert np.isnan(scores.class_wise["dog"])
         assert list(scores.class_rocs) == ["cat"]
         assert scores.unknown_files == ("b",)
 
     def test_nothing_at_all_gives_nan_and_no_warning(self):
-        scores = psds({"a.wav": []}, self.curves, **SCENARIO_2)
+        scores = psds_scores({"a.wav": []}, self.curves, **SCENARIO_2)
         assert np.isnan(scores.value)
-        assert np.isnan(psds({}, self.curves, **SCENARIO_1).value)
+        assert np.isnan(psds_scores({}, self.curves, **SCENARIO_1).value)
         assert scores.to_dict()["n_files"] == 1
 
     def test_touching_events_are_made_one_and_told(self):
         parts = [Event(0, 0.5, "cat"), Event(0.5, 1, "cat"), Event(0.2, 0.4, "cat")]
-        scores = psds({"a": parts}, self.curves, **SCENARIO_1)
+        scores = psds_scores({"a": parts}, self.curves, **SCENARIO_1)
         assert (scores.value, scores.n_merged) == (1.0, 2)
 
     def test_files_without_a_curve_are_counted_and_the_first_is_named(self):
@@ -216,27 +218,27 @@ class TestReference:
         with pytest.raises(
             DataError, match=r"2 of 3 files .* no score curve, the first is 'x.wav'"
         ):
-            psds(reference, self.curves, **SCENARIO_1)
+            psds_scores(reference, self.curves, **SCENARIO_1)
 
     def test_a_label_without_a_curve_is_told(self):
         with pytest.raises(DataError, match="The reference has events of 'cow'"):
-            psds({"a": [Event(0, 1, "cow")]}, self.curves, **SCENARIO_1)
+            psds_scores({"a": [Event(0, 1, "cow")]}, self.curves, **SCENARIO_1)
         with pytest.raises(SettingError, match="no curves of 'cow'"):
-            psds({"a": []}, self.curves, labels=["cow"], **SCENARIO_1)
+            psds_scores({"a": []}, self.curves, labels=["cow"], **SCENARIO_1)
 
     def test_names_of_the_reference_that_collide_are_refused(self):
         with pytest.raises(DataError, match="the same without their suffix"):
-            psds({"a.wav": [], "a.flac": []}, self.curves, **SCENARIO_1)
+            psds_scores({"a.wav": [], "a.flac": []}, self.curves, **SCENARIO_1)
 
     def test_labels_choose_and_order_the_classes(self):
-        scores = psds({"a": [Event(0, 1, "cat")]}, self.curves, labels=["cat"], **SCENARIO_1)
+        scores = psds_scores({"a": [Event(0, 1, "cat")]}, self.curves, labels=["cat"], **SCENARIO_1)
         assert list(scores.class_wise) == ["cat"]
 
     def test_a_missing_duration_is_told(self):
         with pytest.raises(DataError, match=r"1 of 1 files have no duration, .* 'a.wav'"):
-            psds({"a.wav": []}, self.curves, durations={"b": 1.0}, **SCENARIO_1)
+            psds_scores({"a.wav": []}, self.curves, durations={"b": 1.0}, **SCENARIO_1)
         with pytest.raises(DataError, match=r"The duration of 'a.wav' is 0.0 s"):
-            psds({"a.wav": []}, self.curves, durations={"a": 0.0}, **SCENARIO_1)
+            psds_scores({"a.wav": []}, self.curves, durations={"a": 0.0}, **SCENARIO_1)
 
 
 @pytest.mark.parametrize(
@@ -254,4 +256,4 @@ class TestReference:
 def test_settings_that_cannot_work_are_told(wrong, told):
     curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1], [[0.5]])})
     with pytest.raises(SettingError, match=told):
-        psds({"a": []}, curves, **SCENARIO_1 | wrong)
+        psds_scores({"a": []}, curves, **SCENARIO_1 | wrong)

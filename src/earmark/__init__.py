@@ -11,15 +11,17 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from earmark.audio import read_audio, read_blocks, write_audio
+    from earmark.curves import read_curves, write_curves
     from earmark.data import Manifest
     from earmark.decoding import Decoding, decode_events
     from earmark.detector import Detector
     from earmark.errors import AudioError, BundleError, DataError, EarmarkError, SettingError
+    from earmark.evaluation import Answer, Scoring, evaluate
     from earmark.events import Event, read_events, write_events
     from earmark.features import FeatureConfig, log_mel
     from earmark.frames import Frames
     from earmark.learning import load, train, tune
-    from earmark.metrics import segment_scores
+    from earmark.metrics import clip_scores, event_scores, psds_scores, segment_scores
     from earmark.model import Model, ModelConfig
     from earmark.pooling import Pooling
     from earmark.settings import Settings
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from earmark.tags import read_tags, write_tags
 
 _ROOM_OF = {
+    "Answer": "evaluation",
     "AudioError": "errors",
     "BundleError": "errors",
     "DataError": "errors",
@@ -42,27 +45,35 @@ _ROOM_OF = {
     "ModelConfig": "model",
     "Pooling": "pooling",
     "SceneConfig": "synth",
+    "Scoring": "evaluation",
     "SettingError": "errors",
     "Settings": "settings",
     "Soundbank": "soundbank",
+    "clip_scores": "metrics",
     "decode_events": "decoding",
+    "evaluate": "evaluation",
+    "event_scores": "metrics",
     "load": "learning",
     "log_mel": "features",
     "make_scene": "synth",
+    "psds_scores": "metrics",
     "read_audio": "audio",
     "read_blocks": "audio",
+    "read_curves": "curves",
     "read_events": "events",
     "read_tags": "tags",
     "segment_scores": "metrics",
     "train": "learning",
     "tune": "learning",
     "write_audio": "audio",
+    "write_curves": "curves",
     "write_events": "events",
     "write_scenes": "synth",
     "write_tags": "tags",
 }
 
 __all__ = [  # noqa: RUF022 - the version goes last
+    "Answer",
     "AudioError",
     "BundleError",
     "DataError",
@@ -77,21 +88,28 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "ModelConfig",
     "Pooling",
     "SceneConfig",
+    "Scoring",
     "SettingError",
     "Settings",
     "Soundbank",
+    "clip_scores",
     "decode_events",
+    "evaluate",
+    "event_scores",
     "load",
     "log_mel",
     "make_scene",
+    "psds_scores",
     "read_audio",
     "read_blocks",
+    "read_curves",
     "read_events",
     "read_tags",
     "segment_scores",
     "train",
     "tune",
     "write_audio",
+    "write_curves",
     "write_events",
     "write_scenes",
     "write_tags",

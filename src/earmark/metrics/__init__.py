@@ -16,8 +16,8 @@ of their weighed sums (`earmark.metrics.rates`).
     seeds       the difference of two systems over several runs each
 
 Below them: `rates` (counts -> rates), `sides` (events as arrays), `matching` (pairs of events),
-`ranking` (average precision and the like), `runs`, `changes`, `criteria` and `pieces` (score curves
--> what changes at each threshold).
+`ranking` (average precision and the like), and `runs`, `changes`, `criteria`, `pieces` and `stops`
+(score curves -> what changes at each threshold, and where to stop).
 """
 
 from earmark.metrics.bests import BestCounts, BestScores, best_scores, count_bests
@@ -35,7 +35,7 @@ from earmark.metrics.psds import (
     PsdsCounts,
     PsdsScores,
     count_psds,
-    psds,
+    psds_scores,
 )
 from earmark.metrics.seeds import RunDifference, compare_runs, correct_p_values
 from earmark.metrics.segment import SegmentCounts, SegmentScores, count_segments, segment_scores
@@ -75,7 +75,7 @@ __all__ = [
     "count_psds",
     "count_segments",
     "event_scores",
-    "psds",
+    "psds_scores",
     "segment_confusion",
     "segment_scores",
     "tags_of",

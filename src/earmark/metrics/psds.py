@@ -15,6 +15,8 @@ this:
 - A class without events in the reference has the score nan, and takes no part in the mean, the
   standard deviation and the mean of cross triggers.
 - Curves of files that the reference does not name are left out and told in `unknown_files`.
+- Of one class alone there are no cross triggers, and a class in which no count ever changes has
+  the score 0.
 
 A curve is a staircase: between two points the lower of them holds.
 """
@@ -38,7 +40,7 @@ _EFPR_DECIMALS = 12  # sums of cross-trigger rates that are equal in numbers are
 
 
 class Scenario(TypedDict):
-    """Settings of `psds` that go together; pass one with `**`."""
+    """Settings of `psds_scores` that go together; pass one with `**`."""
 
     dtc: float
     gtc: float
@@ -96,7 +98,7 @@ class PsdsScores:
 
         >>> from earmark.curves import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
-        >>> psds({"a": [Event(0, 1, "dog")]}, curves, **SCENARIO_1).to_dict()["overall"]
+        >>> psds_scores({"a": [Event(0, 1, "dog")]}, curves, **SCENARIO_1).to_dict()["overall"]
         {'psds': {'psds': 1.0}}
         """
         return {
@@ -255,7 +257,7 @@ def _front(efpr: Reals, true: Tally, n_ref: float, weights: Reals | None, max_ef
     return Roc(efpr[higher], best[higher] / n_ref)
 
 
-def psds(
+def psds_scores(
     reference: Mapping[str, Sequence[Event]],
     curves: ScoreCurves,
     *,
@@ -288,7 +290,7 @@ def psds(
     >>> from earmark.curves import ScoreCurve
     >>> reference = {"a.wav": [Event(0, 1, "dog"), Event(2, 3, "dog")]}
     >>> curve = ScoreCurve([0, 1, 2, 3, 3600], [[0.9], [0.5], [0.3], [0.6]])
-    >>> psds(reference, ScoreCurves(["dog"], {"a": curve}), **SCENARIO_1).value
+    >>> psds_scores(reference, ScoreCurves(["dog"], {"a": curve}), **SCENARIO_1).value
     0.5
     """
     return count_psds(
@@ -320,7 +322,7 @@ def count_psds(
     durations: Mapping[str, float] | None = None,
     labels: Sequence[str] | None = None,
 ) -> PsdsCounts:
-    """Find what changes in each file as the threshold falls; the arguments are those of `psds`.
+    """Find what changes in each file as the threshold falls; the arguments of `psds_scores`.
 
     Time and memory grow with the number of frames.
 
