@@ -8,7 +8,14 @@ import pytest
 
 from earmark.curves import ScoreCurve, ScoreCurves, write_curves
 from earmark.errors import DataError, SettingError
-from earmark.evaluation import Answer, Scoring, evaluate, read_answer, read_durations
+from earmark.evaluation import (
+    Answer,
+    Scoring,
+    evaluate,
+    parse_psds,
+    read_answer,
+    read_durations,
+)
 from earmark.events import Event, read_events, write_events
 from earmark.metrics import SCENARIO_1, event_scores, psds_scores, segment_scores
 from earmark.plots import draw_evaluation
@@ -88,12 +95,27 @@ class TestParts:
 
     def test_every_headline_is_a_score_that_exists(self, truth, curves):
         answer = Answer("a", some_events(1), curves=curves)
-        scores = evaluate(truth, [answer], NO_DRAWS).systems[0].scores
+        scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
+        scores = evaluate(truth, [answer], scoring).systems[0].scores
         for part, path, _ in HEADLINES:
             value = scores[part]
             for name in path:
                 value = value[name]
             assert math.isfinite(value)
+
+    def test_a_psds_of_ones_own_is_scored_with_its_settings(self, truth, curves):
+        scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.3, gtc=0.3 max_efpr=500"))
+        scores = evaluate(truth, [Answer("a", curves=curves)], scoring).systems[0].scores
+        alone = psds_scores(truth, curves, dtc=0.3, gtc=0.3, max_efpr=500.0).value
+        assert scores["psds"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [("dtc=0.5", "gtc is missing"), ("dtc", "name=number"), ("dtx=1", "dtc"), ("dtc=x", "'x'")],
+    )
+    def test_bad_settings_of_psds_are_told(self, words, told):
+        with pytest.raises(SettingError, match=told):
+            parse_psds(words)
 
 
 class TestErrorBars:
@@ -201,12 +223,15 @@ class TestReports:
         interval = again["segment"]["intervals"]["overall"]["error_rate"]["error_rate"]
         assert interval["low"] <= interval["value"] <= interval["high"]
 
-    def test_tables_show_every_system_class_and_difference(self, truth):
+    def test_tables_show_every_system_class_and_difference(self, truth, curves):
         systems = [Answer("one", some_events(1)), Answer("two", some_events(2))]
         grids = score_grids(evaluate(truth, systems, Scoring(n_draws=100)))
         assert [grid.title.split(":")[0] for grid in grids[2:5]] == ["segment", "event", "clip"]
         assert grids[1].columns == ("", "A", "B", "B - A", "interval", "p")
         assert [row[0] for row in grids[2].rows] == ["overall", "class mean", "cat", "dog"]
+        bests = score_grids(evaluate(truth, [Answer("a", curves=curves)], NO_DRAWS))[-2]
+        assert bests.title == "best_segment: a"
+        assert [row[0] for row in bests.rows[-2:]] == ["cat", "dog"]
         text = grids[2].to_markdown()
         assert text.count("\n") == 3 + len(grids[2].rows)
 

@@ -8,6 +8,7 @@ is scored in every way that they allow:
     clip        any         F-measure of tags (from events or tags), ranking (from curves)
     psds1       curves      PSDS of DCASE's scenario 1, exact times
     psds2       curves      PSDS of DCASE's scenario 2, the right class
+    psds        curves      PSDS with settings of one's own, if they are given
     best_segment, best_event
                 curves      the best that any threshold could reach
 
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.curves import ScoreCurves, read_curves, stem_of
-from earmark.errors import DataError, SettingError
+from earmark.errors import DataError, SettingError, choose
 from earmark.events import Event, EventTable, read_events, read_seconds
 from earmark.metrics.bests import count_bests
 from earmark.metrics.bootstrap import Intervals, bootstrap_scores
@@ -38,7 +39,7 @@ from earmark.metrics.segment import count_segments
 from earmark.tables import read_table
 from earmark.tags import read_tags
 
-CURVE_PARTS = ("psds1", "psds2", "best_segment", "best_event")
+CURVE_PARTS = ("psds1", "psds2", "psds", "best_segment", "best_event")
 
 Events = Mapping[str, Sequence[Event]]
 Tags = Mapping[str, Collection[str]]
@@ -60,6 +61,7 @@ class Scoring:
         level: of the intervals.
         seed: of the draws.
         durations: file -> seconds, for PSDS; without it a file is as long as its curve.
+        psds: settings of a PSDS of one's own, as `psds_scores` takes them.
     """
 
     resolution: float = 1.0
@@ -73,6 +75,7 @@ class Scoring:
     level: float = 0.95
     seed: int = 0
     durations: Mapping[str, float] | None = None
+    psds: Mapping[str, Any] | None = None
 
     def draws(self, part: str) -> dict[str, Any]:
         """Return how to draw for a part.
@@ -223,6 +226,28 @@ def read_durations(path: str | Path) -> dict[str, float]:
     return durations
 
 
+def parse_psds(text: str) -> dict[str, Any]:
+    """Return the settings of a PSDS from words such as 'dtc=0.5 gtc=0.5 max_efpr=50'.
+
+    >>> parse_psds("dtc=0.5 gtc=0.5 unit_of_time=minute")
+    {'dtc': 0.5, 'gtc': 0.5, 'unit_of_time': 'minute'}
+    """
+    settings: dict[str, Any] = {}
+    for word in text.replace(",", " ").split():
+        name, equals, value = word.partition("=")
+        choose("setting of PSDS", name, (*SCENARIO_1, "unit_of_time"))
+        if not equals:
+            raise SettingError(f"A setting of PSDS is name=number, as in dtc=0.5. Got {word!r}.")
+        try:
+            settings[name] = value if name == "unit_of_time" else float(value)
+        except ValueError:
+            raise SettingError(f"{name} of PSDS must be a number. Got {value!r}.") from None
+    lacking = [name for name in ("dtc", "gtc") if name not in settings]
+    if lacking:
+        raise SettingError(f"A PSDS needs dtc and gtc; {lacking[0]} is missing in {text!r}.")
+    return settings
+
+
 def evaluate(
     reference: Answer | Events, systems: Sequence[Answer], scoring: Scoring | None = None
 ) -> Evaluation:
@@ -276,7 +301,10 @@ def _score(
     peaks = system.peaks(tags, own)
     counts["clip"] = count_clips(tags, system.found_tags, peaks, own, empty_as_zero=zero)
     if truth.events is not None and system.curves is not None:
-        for part, scenario in (("psds1", SCENARIO_1), ("psds2", SCENARIO_2)):
+        scenarios: dict[str, Mapping[str, Any]] = {"psds1": SCENARIO_1, "psds2": SCENARIO_2}
+        if scoring.psds is not None:
+            scenarios["psds"] = scoring.psds
+        for part, scenario in scenarios.items():
             counts[part] = count_psds(
                 truth.events, system.curves, **scenario, durations=scoring.durations, labels=own
             )

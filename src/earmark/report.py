@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from earmark.evaluation import Evaluation, SystemScores
+from earmark.metrics.bests import BestScores
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.paired import Difference
+from earmark.metrics.stops import Best
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,6 +33,7 @@ HEADLINES: tuple[tuple[str, tuple[str, str, str], str], ...] = (
     ("clip", ("overall", "ranking", "lwlrap"), "clip lwlrap"),
     ("psds1", ("overall", "psds", "psds"), "PSDS, scenario 1"),
     ("psds2", ("overall", "psds", "psds"), "PSDS, scenario 2"),
+    ("psds", ("overall", "psds", "psds"), "PSDS, own settings"),
     ("best_segment", ("overall", "error_rate", "error_rate"), "best segment ER, one threshold"),
     ("best_segment", ("overall", "f_measure", "f_measure"), "best segment F1, one threshold"),
     (
@@ -65,8 +68,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
     "clip": _FOUND | _RANKED,
     "psds1": {"PSDS": ("psds", "psds")},
     "psds2": {"PSDS": ("psds", "psds")},
-    "best_segment": {"ER": ("error_rate", "error_rate"), "F1": ("f_measure", "f_measure")},
-    "best_event": {"ER": ("error_rate", "error_rate"), "F1": ("f_measure", "f_measure")},
+    "psds": {"PSDS": ("psds", "psds")},
 }
 
 
@@ -169,6 +171,8 @@ def _letters(evaluation: Evaluation) -> list[str]:
 
 
 def _classes(system: SystemScores, part: str) -> Grid:
+    if part not in COLUMNS:
+        return _bests(system, part)
     scores = system.scores[part]
     columns = {
         column: path for column, path in COLUMNS[part].items() if path[0] in scores["overall"]
@@ -179,6 +183,28 @@ def _classes(system: SystemScores, part: str) -> Grid:
         values = [row.get(group, {}).get(key, math.nan) for group, key in columns.values()]
         rows.append((name, *map(_number, values)))
     return Grid(f"{part}: {system.name}", ("", *columns), tuple(rows), n_strong=len(together))
+
+
+def _bests(system: SystemScores, part: str) -> Grid:
+    """The best scores, each with the threshold that gives it where that is one."""
+    scores: BestScores = system.counts[part].scores()
+
+    def texts(bests: Mapping[str, Best]) -> list[str]:
+        cells = []
+        for best in (bests["error_rate"], bests["f_measure"]):
+            thresholds = set(best.thresholds.values())
+            cells += [_number(best.value), f"{min(thresholds):.3g}" if len(thresholds) == 1 else ""]
+        return cells
+
+    average = scores.class_wise_average
+    rows = [
+        ("overall, one threshold", *texts(scores.overall)),
+        ("overall, one for each class", *texts(scores.overall_by_class)),
+        ("class mean", _number(average["error_rate"]), "", _number(average["f_measure"]), ""),
+        *((label, *texts(bests)) for label, bests in scores.class_wise.items()),
+    ]
+    columns = ("", "ER", "from", "F1", "from")
+    return Grid(f"{part}: {system.name}", columns, tuple(rows), n_strong=3)
 
 
 def _score_text(system: SystemScores, part: str, path: Sequence[str]) -> str:

@@ -31,6 +31,9 @@ def evaluate(
     durations: Annotated[
         Path | None, typer.Option(help="Table of filename and duration; else the curves' ends.")
     ] = None,
+    psds: Annotated[
+        str | None, typer.Option(help="A PSDS of one's own, as 'dtc=0.5 gtc=0.5 max_efpr=50'.")
+    ] = None,
     weak: Annotated[bool, typer.Option("--weak", help="The tables hold tags, no times.")] = False,
     resolution: Annotated[float, typer.Option(help="Seconds of a segment.")] = 1.0,
     onset_collar: Annotated[float, typer.Option(help="Seconds, of event-based scores.")] = 0.2,
@@ -56,7 +59,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score what was found against the truth, with error bars; compare systems."""
-    from earmark.evaluation import Scoring, evaluate, read_answer, read_durations
+    from earmark.evaluation import Scoring, evaluate, parse_psds, read_answer, read_durations
     from earmark.report import score_grids
 
     paths = [*([reference] if reference else []), *(tables or []), *(estimate or [])]
@@ -89,6 +92,7 @@ def evaluate(
         level=level,
         seed=seed,
         durations=None if durations is None else read_durations(durations),
+        psds=None if psds is None else parse_psds(psds),
     )
     answer = read_answer(truth, weak=weak)
     evaluation = evaluate(answer, systems, scoring)
