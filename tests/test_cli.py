@@ -121,6 +121,8 @@ def test_two_systems_are_compared_with_interval_and_p_value_and_curves_give_psds
         (["valid_strong.tsv", "found.tsv", "--onset-collar", "-1"], "onset_collar"),
         (["valid_strong.tsv", "found.tsv", "--curves", "none"], "none is no folder"),
         (["valid_strong.tsv", "found.tsv", "--draws", "3"], "n_draws must be at least 40"),
+        (["valid_strong.tsv", "found.tsv", "--plots", "found.tsv"], "--plots is a folder"),
+        (["valid_strong.tsv", "found.tsv", "--durations", "found.tsv"], "no column 'duration'"),
     ],
 )
 def test_evaluate_tells_bad_words_in_one_sentence(home, words, told):

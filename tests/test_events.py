@@ -109,9 +109,9 @@ class TestStrongTables:
         assert table == {"a.wav": [Event(1, 2, "cat")], "b.wav": []}
         assert table.n_dropped == 2
 
-    def test_sort_the_events_of_a_file(self):
+    def test_keep_the_order_of_the_rows_on_which_sed_evals_scores_hang(self):
         table = read_events(text("a.wav\t5\t6\tdog\na.wav\t1\t2\tcat\n"))
-        assert [event.onset for event in table["a.wav"]] == [1.0, 5.0]
+        assert [event.onset for event in table["a.wav"]] == [5.0, 1.0]
 
     @pytest.mark.parametrize(
         ("row", "message"),
@@ -287,4 +287,5 @@ class TestDcase2017:
         assert read_tags(tmp_path / "weak.tsv") == tags
         events = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
         write_events(tmp_path / "strong.csv", events, decimals=9)  # a few rows have as many
-        assert read_events(tmp_path / "strong.csv") == events
+        in_time = {name: sorted(own) for name, own in events.items()}
+        assert read_events(tmp_path / "strong.csv") == in_time

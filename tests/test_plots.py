@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -9,7 +10,14 @@ from PIL import Image
 from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.frames import Frames
-from earmark.plots import plot_gradients, plot_hierarchy, save
+from earmark.plots import (
+    plot_class_scores,
+    plot_confusion,
+    plot_gradients,
+    plot_hierarchy,
+    plot_precision_recall,
+    save,
+)
 from earmark.pooling import Pooling
 from earmark.pooling.gradients import closed_form
 
@@ -84,3 +92,19 @@ def test_gradients_are_drawn_as_the_closed_forms_with_their_sign():
         for label, dx in zip(("single", "hierarchical"), wanted, strict=True):
             torch.testing.assert_close(torch.as_tensor(drawn[label]), sign * dx / scale)
         assert drawn["single"][x.argmax()] * sign > 0  # the surest frame of a positive clip: up
+
+
+def test_labels_that_look_like_formulas_or_are_hidden_are_drawn_as_they_are(tmp_path):
+    labels = ["$x^{$", "_rest", "a_b"]
+    bars = {"$a$": dict.fromkeys(labels, (0.5, 0.4, 0.6))}
+    curve = np.array([0.0, 1.0]), np.array([1.0, 0.5])
+    for number, figure in enumerate(
+        (
+            plot_class_scores(bars, "F1"),
+            plot_confusion(np.ones((4, 4)), labels),
+            plot_precision_recall(dict.fromkeys(labels, curve)),
+        )
+    ):
+        assert save(figure, tmp_path / f"{number}.png").stat().st_size > 1000
+    legend = plot_precision_recall(dict.fromkeys(labels, curve)).legends[0]
+    assert len(legend.get_texts()) == 3

@@ -37,7 +37,7 @@ from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, count_psds
 from earmark.metrics.rates import Counts
 from earmark.metrics.segment import count_segments
 from earmark.tables import read_table
-from earmark.tags import read_tags
+from earmark.tags import TagTable, read_tags
 
 CURVE_PARTS = ("psds1", "psds2", "psds", "best_segment", "best_event")
 
@@ -56,6 +56,8 @@ class Scoring:
         offset_collar_rate: part of the true event's length by which they may, where that is more.
         empty_as_zero: precision and F-measure of a class that was never found are 0, not nan.
         as_sed_eval: error rates without reference are 0 or 4.5e15 as in sed_eval, not nan.
+        as_sed_scores_eval: the best thresholds are found with times rounded to 1e-6 s, as in
+            sed_scores_eval, and not as `segment` and `event` count.
         n_draws: draws of files for intervals, and swaps for p-values; 0 is none of either.
         n_curve_draws: the most draws for scores of curves, of which each takes some 20 ms.
         level: of the intervals.
@@ -70,6 +72,7 @@ class Scoring:
     offset_collar_rate: float = 0.5
     empty_as_zero: bool = False
     as_sed_eval: bool = False
+    as_sed_scores_eval: bool = False
     n_draws: int = 1000
     n_curve_draws: int = 200
     level: float = 0.95
@@ -109,8 +112,13 @@ class Answer:
     @cached_property
     def labels(self) -> frozenset[str]:
         """Every class that it names."""
-        found = {label for tags in (self.tags or {}).values() for label in tags}
-        found |= {event.label for events in (self.events or {}).values() for event in events}
+        return self.labels_in({**(self.tags or {}), **(self.events or {})})
+
+    def labels_in(self, files: Collection[str]) -> frozenset[str]:
+        """Return every class that it names in some files."""
+        events, tags = self.events or {}, self.tags or {}
+        found = {label for name in files for label in tags.get(name, ())}
+        found |= {event.label for name in files for event in events.get(name, ())}
         return frozenset(found) | set(self.curves.labels if self.curves else ())
 
     @property
@@ -268,21 +276,26 @@ def evaluate(
     if tags is None or not any(tags.values()):
         raise DataError(f"{truth.name} holds no event to compare with.")
     remarks = [sentence for system in systems for sentence in _remarks_on(system, truth, tags)]
+    remarks = list(dict.fromkeys(remarks))  # what is said of the truth is said once
+    if scoring.durations is not None and not any(system.curves for system in systems):
+        raise SettingError("Durations are for PSDS, which needs score curves; give those, too.")
     if scoring.n_draws and len(tags) < 2:
         remarks.append(f"{truth.name} has one file: no intervals, no p-values.")
         scoring = replace(scoring, n_draws=0)
-    labels = sorted(truth.labels.union(*(system.labels for system in systems)))
+    labels = sorted(truth.labels.union(*(system.labels_in(tags) for system in systems)))
     scored = tuple(_score(truth, tags, system, labels, scoring) for system in systems)
     differences: dict[str, dict[str, Differences]] = {}
     for system in scored[1:] if scoring.n_draws else ():
         differences[system.name] = {}
         for part in [part for part in system.counts if part in scored[0].counts]:
             pair, draws = (scored[0].counts[part], system.counts[part]), scoring.draws(part)
+            if not draws["n_draws"]:
+                continue
             try:
                 differences[system.name][part] = compare_systems(
                     *pair, **draws, n_permutations=draws["n_draws"]
                 )
-            except SettingError as error:
+            except (DataError, SettingError) as error:
                 remarks.append(f"{part} of {system.name} has no p-value: {error}")
     return Evaluation(scored, differences, tuple(remarks), scoring, len(tags))
 
@@ -308,15 +321,17 @@ def _score(
             counts[part] = count_psds(
                 truth.events, system.curves, **scenario, durations=scoring.durations, labels=own
             )
+        decimals = 6 if scoring.as_sed_scores_eval else None
+        durations = scoring.durations if scoring.as_sed_scores_eval else None
         for part, criterion in (
-            ("best_segment", Segments(scoring.resolution)),
-            ("best_event", Collars(**scoring.collars)),
+            ("best_segment", Segments(scoring.resolution, decimals, durations)),
+            ("best_event", Collars(**scoring.collars, decimals=decimals)),
         ):
             counts[part] = count_bests(truth.events, system.curves, criterion, labels=own)
     intervals = {
         part: bootstrap_scores(each, **scoring.draws(part))
         for part, each in counts.items()
-        if scoring.n_draws
+        if scoring.draws(part)["n_draws"]
     }
     scores = {part: each.measure().draw(each.labels) for part, each in counts.items()}
     return SystemScores(system.name, counts, scores, intervals)
@@ -345,6 +360,7 @@ def _remarks_on(system: Answer, truth: Answer, tags: Tags) -> list[str]:
                 f"as {unknown[0]!r}: left out."
             )
     if system.curves is not None:
+        _check_curves(system, truth, tags)
         known = {stem_of(name) for name in tags}
         unknown = [name for name in system.curves if name not in known]
         if unknown:
@@ -352,19 +368,48 @@ def _remarks_on(system: Answer, truth: Answer, tags: Tags) -> list[str]:
                 f"{len(unknown)} curves of {system.name} are of files that are not in "
                 f"{truth.name}, as {unknown[0]!r}: left out."
             )
-    for one, other, what in (
-        (system, truth, "whatever is found of them is wrong"),
-        (truth, system, "they are all missed"),
+    own, true = system.labels_in(tags), truth.labels
+    for one, other, only, what in (
+        (system, truth, sorted(own - true), "whatever is found of them is wrong"),
+        (truth, system, sorted(true - own), "they are all missed"),
     ):
-        only = sorted(one.labels - other.labels)
         if only:
             remarks.append(
                 f"{len(only)} labels of {one.name} are not in {other.name}: "
                 f"{', '.join(map(repr, only[:5]))}{' and others' if only[5:] else ''}; {what}."
             )
     for answer in (truth, system):
-        if isinstance(answer.events, EventTable) and answer.events.n_dropped:
+        table = answer.events if answer.events is not None else answer.tags
+        if isinstance(table, EventTable | TagTable) and table.n_dropped:
+            remarks.append(f"{table.n_dropped} rows of {answer.name} have no length: no events.")
+    if truth.events is not None and system.events is not None:
+        end = max(event.offset for events in truth.events.values() for event in events)
+        onsets = [event.onset for name in tags for event in system.events.get(name, ())]
+        n_late = sum(onset >= end for onset in onsets)
+        if 2 * n_late > len(onsets):
             remarks.append(
-                f"{answer.events.n_dropped} rows of {answer.name} have no length and are no events."
+                f"{n_late} of {len(onsets)} events of {system.name} begin after the last event of "
+                f"{truth.name} has ended ({end:g} s). Are its times those of the clip? A table of "
+                "tags is scored with --weak."
             )
     return remarks
+
+
+def _check_curves(system: Answer, truth: Answer, tags: Tags) -> None:
+    """Raise where curves are missing: a score cannot be guessed."""
+    curves = system.curves
+    assert curves is not None
+    missing = [name for name in tags if name not in curves]
+    if missing:
+        raise DataError(
+            f"{len(missing)} of the {len(tags)} files of {truth.name} have no curve in the curves "
+            f"of {system.name}, as {missing[0]!r}. Are they of another data set?"
+        )
+    without = Answer(system.name, system.events, system.tags) if system.found_tags else truth
+    for answer, named in ((truth, truth.labels), (system, without.labels_in(tags))):
+        lacking = sorted(named - set(curves.labels))
+        if lacking:
+            raise DataError(
+                f"{answer.name} has the label {lacking[0]!r}, but the curves of {system.name} have "
+                f"no column of that name; theirs are {', '.join(curves.labels)}."
+            )

@@ -6,7 +6,7 @@ optional `score` (DCASE, DESED); what else a table may look like is told in `ear
 
 A file is known as soon as a row names it: a row without times is a clip without events. A row of
 no length (0 to 0: 'the label was found wrong') is no event; it is counted and left out. Rows that
-are alike are kept, since the field's scorers count them too.
+are alike are kept, and all keep their order, since sed_eval's substitutions hang on both.
 """
 
 import math
@@ -70,7 +70,7 @@ class Event:
 
 
 class EventTable(dict[str, list[Event]]):
-    """File name -> its events, sorted; `n_dropped` rows of no length were left out."""
+    """File name -> its events in the table's order; `n_dropped` rows of no length are left out."""
 
     n_dropped: int = 0
 
@@ -110,8 +110,6 @@ def read_events(source: Source) -> EventTable:
             raise DataError(f"{row.where}: no label. A row is {', '.join(STRONG_COLUMNS)}.")
         score = read_number(values["score"], "score", row.where) if values.get("score") else None
         of_file.append(Event(onset, offset, values["event_label"], score))
-    for of_file in events.values():
-        of_file.sort()
     return events
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from earmark.evaluation import Evaluation, SystemScores
+from earmark.evaluation import CURVE_PARTS, Evaluation, SystemScores
 from earmark.metrics.bests import BestScores
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.paired import Difference
@@ -41,6 +41,7 @@ HEADLINES: tuple[tuple[str, tuple[str, str, str], str], ...] = (
         ("class_wise_average", "f_measure", "f_measure"),
         "best segment F1, class mean",
     ),
+    ("best_event", ("overall", "error_rate", "error_rate"), "best event ER, one threshold"),
     ("best_event", ("overall", "f_measure", "f_measure"), "best event F1, one threshold"),
     ("best_event", ("class_wise_average", "f_measure", "f_measure"), "best event F1, class mean"),
 )
@@ -85,18 +86,21 @@ class Grid:
         """Return it for the terminal; where that is narrow, names give way and not numbers."""
         from rich import box
         from rich.table import Table
+        from rich.text import Text  # a label such as [dog] is no markup
 
-        table = Table(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        title = Text(self.title, style="italic")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for number, column in enumerate(self.columns):
             widest = max([len(column), *(len(row[number]) for row in self.rows)])
             table.add_column(
-                column,
+                Text(column),
                 justify="right" if number else "left",
                 min_width=widest if number else 8,
                 no_wrap=number > 0,
             )
         for number, row in enumerate(self.rows):
-            table.add_row(*row, style="bold" if number < self.n_strong else None)
+            style = "bold" if number < self.n_strong else None
+            table.add_row(*(Text(cell) for cell in row), style=style)
         return table
 
     def to_markdown(self) -> str:
@@ -110,8 +114,10 @@ class Grid:
         | dog | 0.500 |
         """
         rule = "|---|" + "---:|" * (len(self.columns) - 1)
-        lines = [" | ".join(cell.replace("|", r"\|") for cell in row) for row in self.rows]
-        head = " | ".join(self.columns)
+        head, *lines = (
+            " | ".join(cell.replace("|", r"\|") for cell in row)
+            for row in (self.columns, *self.rows)
+        )
         return "\n".join(
             [f"**{self.title}**", "", f"| {head} |", rule] + [f"| {x} |" for x in lines]
         )
@@ -138,7 +144,11 @@ def _headlines(evaluation: Evaluation) -> Grid:
             rows.append((text, *row))
     scoring = evaluation.scoring
     title = [f"{evaluation.n_files} files, segments of {scoring.resolution:g} s"]
-    title += [f"{scoring.level:.0%} intervals from {scoring.n_draws} draws"] * bool(scoring.n_draws)
+    if scoring.n_draws:
+        n_of_curves = scoring.draws("psds1")["n_draws"]
+        title.append(f"{scoring.level:.0%} intervals from {scoring.n_draws} draws")
+        if any(part in system.scores for part in CURVE_PARTS for system in evaluation.systems):
+            title[-1] += f" ({n_of_curves} for scores of curves)"
     names = [system.name for system in evaluation.systems]
     if len(names) > 1:
         letters = _letters(evaluation)

@@ -30,7 +30,13 @@ _IDS = re.compile(
 )  # "/m/0284vy3,/m/07jdr": AudioSet's names of classes
 
 
-def read_tags(source: Source, labels: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:
+class TagTable(dict[str, tuple[str, ...]]):
+    """File name -> its tags, sorted; `n_dropped` rows of no length were left out."""
+
+    n_dropped: int = 0
+
+
+def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
     r"""Return the tags of each clip in a weak table (or in a strong one, times left aside).
 
     Args:
@@ -47,6 +53,7 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> dict[str, 
     table.require("filename", "event_labels" if _is_joined(table.columns or ()) else "event_label")
     by_length = None if labels is None else sorted(labels, key=lambda label: (-len(label), label))
     tags: dict[str, set[str]] = {}
+    n_dropped = 0
     doubtful: dict[str, str] = {}  # label with a comma, from a joined list -> where it was first
     for row in table.rows:
         columns = table.columns or _columns_of(row)
@@ -56,6 +63,7 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> dict[str, 
             raise DataError(f"{row.where}: the row names no file. Begin it with a file name.")
         of_clip = tags.setdefault(name, set())
         if _has_no_length(values, row.where):
+            n_dropped += 1
             continue
         if _is_joined(columns):
             found = _split_labels(values["event_labels"], by_length, row.where)
@@ -66,7 +74,9 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> dict[str, 
         of_clip.update(found)
     if labels is None:
         _check_unambiguous(doubtful, set().union(*tags.values()))
-    return {name: tuple(sorted(of_clip)) for name, of_clip in tags.items()}
+    found_tags = TagTable({name: tuple(sorted(of_clip)) for name, of_clip in tags.items()})
+    found_tags.n_dropped = n_dropped
+    return found_tags
 
 
 def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:

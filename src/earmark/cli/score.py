@@ -45,6 +45,9 @@ def evaluate(
     as_sed_eval: Annotated[
         bool, typer.Option("--as-sed-eval", help="Divide by 2e-16 where there is no reference.")
     ] = False,
+    as_sed_scores_eval: Annotated[
+        bool, typer.Option("--as-sed-scores-eval", help="Best thresholds with times rounded.")
+    ] = False,
     draws: Annotated[
         int, typer.Option(min=0, help="Draws for intervals and p-values; 0 is none.")
     ] = 1000,
@@ -74,6 +77,8 @@ def evaluate(
         raise SettingError(
             f"--curves goes once with each system. Got {len(beside)} for {len(found)} systems."
         )
+    if plots is not None and plots.exists() and not plots.is_dir():
+        raise SettingError(f"--plots is a folder, but {plots} is a file.")
     if as_json and as_markdown:
         raise SettingError("--json and --markdown are one or the other.")
     systems = [
@@ -87,6 +92,7 @@ def evaluate(
         offset_collar_rate=offset_collar_rate,
         empty_as_zero=empty_as_zero,
         as_sed_eval=as_sed_eval,
+        as_sed_scores_eval=as_sed_scores_eval,
         n_draws=draws,
         n_curve_draws=curve_draws,
         level=level,

@@ -15,7 +15,7 @@ import numpy as np
 
 from earmark.events import Event
 from earmark.metrics.rates import Reals
-from earmark.metrics.segment import touched_segments
+from earmark.metrics.segment import check_resolution, touched_segments
 from earmark.metrics.sides import lay_out
 
 
@@ -43,6 +43,7 @@ def segment_confusion(
     >>> segment_confusion({"a.wav": [Event(0, 3, "dog")]}, found).matrix.tolist()
     [[0.0, 0.0, 0.0], [2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
     """
+    check_resolution(resolution)
     sides = lay_out(reference, estimate, labels)
     n_classes = len(sides.labels)
     both = (sides.reference, sides.estimate)

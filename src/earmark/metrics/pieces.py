@@ -24,7 +24,7 @@ from earmark.curves import stem_of
 from earmark.errors import DataError, SettingError
 from earmark.metrics.changes import Changes
 from earmark.metrics.runs import Bools, Ints, Reals, Stack
-from earmark.metrics.segment import touched_segments
+from earmark.metrics.segment import check_resolution, touched_segments
 
 _MOST_SEGMENTS = 1 << 24  # of a file: a hundred megabytes for each class
 
@@ -108,10 +108,7 @@ class Segments:
     durations: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.resolution) and self.resolution > 0):
-            raise SettingError(
-                f"resolution must be a number of seconds above 0. Got {self.resolution!r}."
-            )
+        check_resolution(self.resolution)
         if self.durations is not None and self.decimals is None:
             raise SettingError(
                 "durations have no part in segments as sed_eval cuts them. Leave them out, or give "

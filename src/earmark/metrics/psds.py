@@ -93,6 +93,12 @@ class PsdsScores:
     n_merged: int
     unknown_files: tuple[str, ...]
 
+    @property
+    def class_mean(self) -> float:
+        """The mean over classes with events; PSDS itself is the area of one common curve."""
+        known = [value for value in self.class_wise.values() if not np.isnan(value)]
+        return float(np.mean(known)) if known else np.nan
+
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain dicts, lists and floats; the curves are left out.
 
@@ -104,6 +110,7 @@ class PsdsScores:
         return {
             "overall": {"psds": {"psds": self.value}},
             "class_wise": {label: {"psds": {"psds": v}} for label, v in self.class_wise.items()},
+            "class_wise_average": {"psds": {"psds": self.class_mean}},
             "n_files": self.n_files,
             "n_merged": self.n_merged,
             "unknown_files": list(self.unknown_files),

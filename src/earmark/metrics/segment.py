@@ -48,7 +48,7 @@ from earmark.metrics.sides import Ints, Side, Sides, lay_out, sed_eval_whole
 
 Scores = dict[str, dict[str, float]]
 
-_MOST_SEGMENTS = 2**40  # of a file: enough for 30,000 years in seconds, and no count overflows
+_MOST_SEGMENTS = 2**40  # of a file: enough for 30,000 years in seconds
 
 
 @dataclass(frozen=True)
@@ -235,8 +235,7 @@ def count_segments(
     >>> counts.tp.tolist(), counts.fp.tolist(), counts.fn.tolist()
     ([[1]], [[1]], [[1]])
     """
-    if not (math.isfinite(resolution) and resolution > 0):
-        raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
+    check_resolution(resolution)
     sides = lay_out(reference, estimate, labels)
     counts = [_count(block, resolution) for block in sides.blocks()]
     tables: dict[str, Ints] = {
@@ -252,6 +251,18 @@ def count_segments(
         empty_as_zero=empty_as_zero,
         as_sed_eval=as_sed_eval,
     )
+
+
+def check_resolution(resolution: float) -> None:
+    """Raise unless it is a length.
+
+    >>> check_resolution(0)
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: resolution must be a number of seconds above 0. Got 0.
+    """
+    if not (math.isfinite(resolution) and resolution > 0):
+        raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
 
 
 def touched_segments(
@@ -283,6 +294,11 @@ def _count(sides: Sides, resolution: float) -> dict[str, Ints]:
     np.maximum.at(n_segments, spans[:, 0], spans[:, 3])
     before = np.cumsum(n_segments) - n_segments
     stride = max(1, int(n_segments.sum()))
+    if stride * n_classes >= 2**62:
+        raise SettingError(
+            f"{stride:,} segments of {resolution:g} s with {n_classes} classes cannot be counted. "
+            "Give a coarser resolution, or check the times: they are seconds."
+        )
 
     offsets = spans[:, 1] * stride + before[spans[:, 0]]
     either = np.stack([in_reference, ~in_reference], axis=1)

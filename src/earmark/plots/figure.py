@@ -31,6 +31,18 @@ def new_figure(**settings: Any) -> "Figure":
     return Figure(layout="constrained", **settings)
 
 
+def plain_text(label: str) -> str:
+    r"""Return a label so that matplotlib shows it as it is: no formulas, nothing hidden.
+
+    A dollar begins a formula, and an underscore at the front hides an entry from the legend.
+
+    >>> print(plain_text("cash $ register"))
+    cash \$ register
+    """
+    shown = label.replace("$", r"\$")
+    return f"\u200b{shown}" if shown.startswith("_") else shown
+
+
 def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     """Write the picture in the format of its suffix; return its path."""
     target = Path(path)

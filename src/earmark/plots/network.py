@@ -10,7 +10,7 @@ import numpy as np
 from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.frames import Frames, pooled_length
-from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure
+from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
 
 if TYPE_CHECKING:
     import torch
@@ -51,11 +51,13 @@ def plot_hierarchy(
     for event in events:
         own = event.label == label
         top.axvspan(event.onset, event.offset, fill=False, ec="white", lw=2 if own else 1)
-        top.text(event.onset + 0.05, log_mel.shape[1] * 0.9, event.label, color="white")
+        name = plain_text(event.label)
+        top.text(event.onset + 0.05, log_mel.shape[1] * 0.9, name, color="white")
         if own:
             bottom.axvspan(event.onset, event.offset, color=SAND, label="truth")
     _draw_levels(bottom, stages, stage_ruler, class_index, duration, lengths)
-    bottom.set(xlabel="seconds", ylabel=f"probability of {label}", ylim=(0, 1), xlim=(0, duration))
+    what = f"probability of {plain_text(label)}"
+    bottom.set(xlabel="seconds", ylabel=what, ylim=(0, 1), xlim=(0, duration))
     handles, names = bottom.get_legend_handles_labels()
     unique = dict(zip(names, handles, strict=True))
     bottom.legend(unique.values(), unique.keys(), ncols=len(unique), loc="upper center")
@@ -158,7 +160,7 @@ def plot_detection(
         for event in (event for event in found if event.label == label):
             axes.plot([event.onset, event.offset], [1.06, 1.06], color=RED, lw=4, label="found")
         axes.set(ylim=(0, 1.15), yticks=(0, 1))
-        axes.set_ylabel(label, rotation=0, ha="right", va="center")
+        axes.set_ylabel(plain_text(label), rotation=0, ha="right", va="center")
     entries: dict[str, Any] = {}
     for axes in grid:
         handles, names = axes.get_legend_handles_labels()

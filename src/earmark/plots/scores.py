@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure
+from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,12 +37,13 @@ def plot_class_scores(
         rows = np.array([classes.get(label, (np.nan,) * 3) for label in labels]).reshape(-1, 3)
         value, low, high = rows.T
         places = np.arange(len(labels)) + (number - (len(systems) - 1) / 2) * height
-        axes.barh(places, value, height, color=colours[number % len(colours)], label=system)
+        colour = colours[number % len(colours)]
+        axes.barh(places, value, height, color=colour, label=plain_text(system))
         known = ~np.isnan(rows).any(axis=1)
         # An interval from percentiles need not hold the value; a bar cannot go backwards.
         spread = np.maximum(0, np.stack([value - low, high - value]))[:, known]
         axes.errorbar(value[known], places[known], xerr=spread, fmt="none", ecolor=INK, lw=1)
-    axes.set_yticks(np.arange(len(labels)), labels)
+    axes.set_yticks(np.arange(len(labels)), [plain_text(label) for label in labels])
     axes.invert_yaxis()
     axes.set_xlabel(name)
     if len(systems) > 1:
@@ -59,7 +60,7 @@ def plot_confusion(matrix: Reals, labels: Sequence[str], unit: str = "segments")
     >>> figure.axes[0].get_xlabel()
     'estimate'
     """
-    names = [*labels, "nothing"]
+    names = [*map(plain_text, labels), "nothing"]
     size = 2.5 + 0.42 * len(names)
     figure = new_figure(figsize=(size, size))
     axes = figure.subplots()
@@ -67,7 +68,7 @@ def plot_confusion(matrix: Reals, labels: Sequence[str], unit: str = "segments")
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     for row, column in zip(*np.nonzero(matrix), strict=True):
         colour = "white" if share[row, column] > 0.6 else INK
-        text = f"{matrix[row, column]:.0f}" if matrix[row, column] >= 0.5 else "<1"
+        text = f"{matrix[row, column]:.0f}" if matrix[row, column] >= 1 else "<1"
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
@@ -118,7 +119,7 @@ def _plot_curves(
     axes = figure.subplots()
     for number, (label, (x, y)) in enumerate(curves.items()):
         style = ("-", "--", ":")[number // 10 % 3]  # ten colours, then another stroke
-        axes.plot(x, y, style, drawstyle="steps-post", lw=1, label=label)
+        axes.plot(x, y, style, drawstyle="steps-post", lw=1, label=plain_text(label))
     if all_classes is not None:
         axes.plot(*all_classes, drawstyle="steps-post", color=INK, lw=2.5, label="all classes")
     axes.set(xlabel=across, ylabel=up, xlim=(0, ends[0]), ylim=(0, ends[1] * 1.02))

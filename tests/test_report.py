@@ -1,0 +1,49 @@
+"""Tables: every name as it is, in the terminal and in Markdown."""
+
+import io
+
+from rich.console import Console
+
+from earmark.curves import ScoreCurve, ScoreCurves
+from earmark.evaluation import Answer, Scoring, evaluate
+from earmark.events import Event
+from earmark.report import Grid, score_grids
+
+ODD = ["[noise]", "speech [male]", "[/x]", "A|B", ":smile:"]
+
+
+def printed(grid, width=100):
+    text = io.StringIO()
+    Console(file=text, width=width).print(grid.to_rich())
+    return text.getvalue()
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are():
+    grid = Grid("[title]", ("", "[b]"), tuple((name, "0.5") for name in ODD))
+    text = printed(grid)
+    assert all(name in text for name in [*ODD, "[title]", "[b]"])
+
+
+def test_a_bar_in_a_name_does_not_break_a_markdown_table():
+    grid = Grid("t", ("", "a|b"), (("A|B", "0.5"),))
+    for line in grid.to_markdown().splitlines()[2:]:
+        assert line.replace(r"\|", "").count("|") == 3
+
+
+def test_numbers_stay_whole_where_the_terminal_is_narrow():
+    grid = Grid("t", ("", "ER", "F1"), (("a rather long name of a class", "0.123", "0.456"),))
+    text = printed(grid, width=30)
+    assert "0.123" in text
+    assert "0.456" in text
+
+
+def test_the_headlines_tell_how_many_draws_were_for_curves():
+    truth = {name: [Event(0, 1, "dog")] for name in "abc"}
+    curves = ScoreCurves(["dog"], {n: ScoreCurve([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
+    scoring = Scoring(n_draws=60, n_curve_draws=50)
+    both = evaluate(truth, [Answer("a", truth, curves=curves)], scoring)
+    assert "60 draws (50 for scores of curves)" in score_grids(both)[0].title
+    events = evaluate(truth, [Answer("a", truth)], scoring)
+    assert "curves" not in score_grids(events)[0].title
+    none = evaluate(truth, [Answer("a", curves=curves)], Scoring(n_draws=60, n_curve_draws=0))
+    assert list(none.systems[0].intervals) == ["clip"]
