@@ -15,10 +15,10 @@ REPO = Path(__file__).parent.parent
 
 # A room imports only from rooms above it.
 ROOMS = """
-errors machine workers frames tables tensors events curves tags containers audio sounds
+errors machine threads workers frames tables tensors events curves tags containers audio sounds
 soundbank synth features journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
-norm layers model loss decoding
+norm layers model folding loss decoding
 metrics.rates metrics.sides metrics.segment metrics.matching metrics.event metrics.confusion
 metrics.ranking metrics.clip metrics.bootstrap metrics.paired metrics.seeds
 metrics.runs metrics.changes metrics.criteria metrics.pieces metrics.stops metrics.psds

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
-from earmark.batches import draw_order, read_batch, with_statistics
+from earmark.batches import cut_share, draw_order, read_batch, with_statistics
 from earmark.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.errors import DataError, SettingError
@@ -327,3 +328,56 @@ def test_tensorboard_gets_its_curves_on_request(tones, tmp_path):
 def test_several_machines_need_a_launcher(tones, tmp_path):
     with pytest.raises(SettingError, match="torchrun or SLURM"):
         run(tones, tmp_path / "run", nodes=2)
+
+
+@pytest.mark.parametrize("n_processes", [1, 2, 3])
+@pytest.mark.parametrize(("n_clips", "size"), [(9, 4), (128, 16), (5, 1), (7, 100), (6, 0), (3, 2)])
+def test_micro_batches_are_the_same_clips_in_however_many_processes(n_clips, size, n_processes):
+    rows = list(range(n_clips))
+    pieces = []
+    for rank in range(n_processes):
+        mine = rows[rank::n_processes]
+        cuts = [mine[piece] for piece in cut_share(n_clips, size, rank, n_processes)]
+        assert [row for cut in cuts for row in cut] == mine
+        assert all(cuts), "every process has a clip in every micro-batch"
+        pieces.append(cuts)
+    together = [sorted(chain(*parts)) for parts in zip(*pieces, strict=True)]
+    alone = [rows[piece] for piece in cut_share(n_clips, size)]
+    if len(together) == len(alone):  # else there are more processes than clips for all of them
+        assert together == alone
+    assert max(map(len, alone)) <= (size or n_clips)
+
+
+def test_micro_batches_give_the_gradient_of_the_whole_batch(tones, tmp_path, monkeypatch):
+    """But for batch norm, which is made to forget the batch here."""
+    monkeypatch.setattr("earmark.layers.MaskedBatchNorm.forward", lambda self, maps, mask: maps)
+    words = ["training.max_epochs=1", "training.batch_size=24"]
+    run(tones, tmp_path / "whole", *words)
+    run(tones, tmp_path / "parts", *words, "training.micro_batch=5")
+    pairs = [read_checkpoint(tmp_path / name) for name in ("whole", "parts")]
+    (_, a, whole), (_, b, parts) = pairs
+    assert b.history[0].train_loss == pytest.approx(a.history[0].train_loss, rel=1e-5)
+    for name in whole:
+        if "exp_avg" in name and "sq" not in name:  # Adam's mean of the only gradient
+            torch.testing.assert_close(whole[name], parts[name], atol=1e-7, rtol=1e-3, msg=name)
+
+
+def test_micro_batches_train_and_resume_to_the_bit(tones, tmp_path):
+    words = ["training.micro_batch=3", "model.dropout=0.2"]
+    run(tones, tmp_path / "a", *words)
+    run(tones, tmp_path / "b", *words)
+    a, b = (weights(tmp_path / name) for name in "ab")
+    assert all(a[name].equal(b[name]) for name in a)
+    _, state, _ = read_checkpoint(tmp_path / "a")
+    assert state.history[-1].train_loss < state.history[0].train_loss
+
+
+def test_two_processes_follow_one_in_micro_batches_too(tones, tmp_path):
+    curves = []
+    for devices in (1, 2):
+        out = tmp_path / str(devices)
+        words = ["training.learning_rate=0.001", "training.batch_size=12"]
+        run(tones, out, *words, "training.micro_batch=4", devices=devices)
+        _, state, _ = read_checkpoint(out)
+        curves.append([(e.train_loss, e.valid_loss) for e in state.history])
+    np.testing.assert_allclose(*curves, rtol=2e-3)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -58,6 +59,24 @@ def cut(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """Yield `rows` in pieces of `size`, the last one smaller."""
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
+
+
+def cut_share(n_clips: int, size: int, rank: int = 0, n_processes: int = 1) -> list[slice]:
+    """Cut the share of a process, every `n_processes`-th clip of a batch, into micro-batches.
+
+    A micro-batch has about `size` clips over all processes, at least one in each; 0 is the whole
+    batch. Which clips it holds does not depend on the number of processes.
+
+    >>> cut_share(9, 4), cut_share(9, 4, rank=1, n_processes=2)
+    ([slice(0, 3, None), slice(3, 6, None), slice(6, 9, None)], [slice(0, 1, None), ...])
+    """
+    wanted = -(-n_clips // size) if size else 1
+    n_pieces = max(1, min(wanted, n_clips // n_processes))
+    # Of the first `bound` clips of the batch, so many are in the share.
+    ends = [
+        max(0, -(-(n_clips * i // n_pieces - rank) // n_processes)) for i in range(n_pieces + 1)
+    ]
+    return [slice(begin, end) for begin, end in pairwise(ends)]
 
 
 def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifest) -> FeatureConfig:

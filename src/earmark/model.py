@@ -17,16 +17,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from earmark.errors import SettingError, choose
 from earmark.frames import Frames, pooled_length
-from earmark.norm import MaskedBatchNorm, mask_maps
+from earmark.layers import Convolution, Dropout, Size, average_input, max_maps
 from earmark.pooling import Pooling
 from earmark.pooling.module import check_pooling
-
-Size = tuple[int, int]  # (time, mels), as in every kernel of the paper's figure
 
 
 @dataclass(frozen=True)
@@ -185,50 +182,6 @@ class Prediction(NamedTuple):
     mask: Tensor | None
 
 
-class Convolution(nn.Module):
-    """Convolution, batch norm, then a gate, or the rectifier of the one plain convolution.
-
-    A gated one makes twice the maps; the first half is multiplied by the sigmoid of the second.
-    """
-
-    def __init__(self, n_in: int, n_out: int, kernel: int, gated: bool) -> None:
-        super().__init__()
-        n_filters = 2 * n_out if gated else n_out
-        self.gated = gated
-        self.convolution = nn.Conv2d(n_in, n_filters, kernel, padding="same", bias=False)
-        self.norm = MaskedBatchNorm(n_filters)
-
-    def forward(self, maps: Tensor, mask: Tensor | None) -> Tensor:
-        """(batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding."""
-        maps = self.norm(self.convolution(maps), mask)
-        return mask_maps(F.glu(maps, dim=1) if self.gated else F.relu(maps), mask)
-
-
-def average_input(log_mel: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Tensor | None]:
-    """(batch, frames, mels) -> (batch, 1, frames, mels), averaged over real frames only."""
-    maps = mask_maps(log_mel.unsqueeze(1), mask)
-    if size == (1, 1):
-        return maps, mask
-    averaged = F.avg_pool2d(maps, size, ceil_mode=True)
-    if mask is None:
-        return averaged, None
-    share = F.avg_pool1d(mask.to(maps.dtype).unsqueeze(1), size[0], ceil_mode=True)
-    mask = mask[:, :: size[0]]
-    safe_share = torch.where(mask, share.squeeze(1), 1)
-    return mask_maps(averaged / safe_share[:, None, :, None], mask), mask
-
-
-def max_maps(maps: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Tensor | None]:
-    """Pool (batch, maps, frames, mels) to its maxima; padding never wins."""
-    if size == (1, 1):
-        return maps, mask
-    if mask is None or size[0] == 1:
-        return F.max_pool2d(maps, size, ceil_mode=True), mask
-    pooled = F.max_pool2d(mask_maps(maps, mask, -torch.inf), size, ceil_mode=True)
-    mask = mask[:, :: size[0]]
-    return mask_maps(pooled, mask), mask
-
-
 class Model(nn.Module):
     """The gated CRNN with its pooling: (batch, frames, mels) -> `Prediction`.
 
@@ -249,7 +202,7 @@ class Model(nn.Module):
                 block.append(Convolution(n_in, channels, config.kernel, gated=True))
                 n_in = channels
             self.blocks.append(block)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.last = Convolution(n_in, config.last_channels, config.kernel, gated=False)
         *_, last_max, _, _ = config.layers(1)
         n_features = config.last_channels * last_max.shape[2]

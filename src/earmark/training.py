@@ -7,13 +7,14 @@ every epoch and now and then within one; resuming from it at any moment ends wit
 run that was never stopped, on the same machine with the same number of threads and processes.
 
 Batch norm counts the clips of all processes, and a step's loss is the mean over all of them: two
-processes follow the loss curve of one but for rounding and the draws of dropout.
+processes follow the loss curve of one but for rounding and the draws of dropout. A batch may go
+through the network in micro-batches, whose gradients add up to that of the batch; batch norm then
+counts the clips of a micro-batch, and its running statistics move as far in a step as otherwise.
 """
 
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from earmark.augment import augment
-from earmark.batches import cut, draw_order, draw_seed, read_batch
+from earmark.batches import cut, cut_share, draw_order, draw_seed, read_batch
 from earmark.checkpoint import (
     CHECKPOINT,
     HISTORY,
@@ -39,7 +40,9 @@ from earmark.data import Manifest, clip_paths
 from earmark.errors import SettingError
 from earmark.features import normalise
 from earmark.loss import clip_loss
+from earmark.machine import keep_memory, share_of_cores
 from earmark.model import Model
+from earmark.norm import MaskedBatchNorm
 from earmark.settings import Settings, TrainingConfig
 from earmark.store import FeatureStore
 
@@ -71,7 +74,7 @@ class Job:
 def fit(fabric: Fabric, job: Job) -> None:
     """Train until it gets no better; the outcome is the checkpoint. Every process runs this."""
     config = job.settings.training
-    torch.set_num_threads(config.threads or _fair_share(fabric))
+    torch.set_num_threads(config.threads or share_of_cores(fabric.world_size))
     torch.manual_seed(config.seed)
     store = FeatureStore.open(job.store, files=clip_paths(job.train, job.valid))
     model = Model(job.settings.model)
@@ -92,7 +95,7 @@ def fit(fabric: Fabric, job: Job) -> None:
         return time.monotonic()
 
     written = time.monotonic()
-    with _Log(fabric, job) as log:
+    with keep_memory(), _Log(fabric, job) as log:
         while not state.finished:
             log.begin(state)
             started = time.monotonic() - state.seconds
@@ -104,8 +107,7 @@ def fit(fabric: Fabric, job: Job) -> None:
                 rate = learning_rate(config, state.epoch + state.step / len(steps), state.history)
                 for group in adam.param_groups:
                     group["lr"] = rate
-                mine = rows[fabric.global_rank :: fabric.world_size]
-                loss = _step(fabric, wrapped, optimizer, job, store, mine, state)
+                loss = _step(fabric, wrapped, optimizer, job, store, rows, state)
                 state.loss_sum += loss * len(rows)
                 state.n_clips += len(rows)
                 state.step += 1
@@ -139,32 +141,44 @@ def _step(
     state: State,
 ) -> float:
     """Take one step on this process's share of a batch; return the mean loss of the whole batch."""
-    config = job.settings.training
+    config, n_processes = job.settings.training, fabric.world_size
     seed = draw_seed(config.seed, state.epoch, state.step, fabric.global_rank)
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)  # dropout's
-    batch, mask, targets = read_batch(store, job.train, rows)
-    batch, mask, targets = augment(
-        batch, mask, targets, job.settings.augment, job.settings.features.frames, generator
-    )
+    share = read_batch(store, job.train, rows[fabric.global_rank :: n_processes])
+    ruler = job.settings.features.frames
+    batch, mask, targets = augment(*share, job.settings.augment, ruler, generator)
     batch = normalise(batch, job.settings.features)
     batch, mask, targets = fabric.to_device((batch, mask, targets))
-    clip_probs = model(batch, mask).clip_probs
-    if not clip_probs.isfinite().all():
-        raise SettingError(
-            f"The network has run away in epoch {state.epoch}, to {clip_probs.flatten()[0]:g}; try "
-            "a smaller training.learning_rate, or training.gradient_clip=5."
-        )
-    loss = clip_loss(clip_probs, targets.to(clip_probs.dtype))
-    # A process's share may be a clip larger than another's; the mean is over clips, not shares.
-    total = _all_reduce(fabric, torch.tensor(float(len(rows))))
-    weight = len(rows) * fabric.world_size / total.item()
+    pieces = cut_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
+    _share_updates(model, len(pieces))
     optimizer.zero_grad()
-    fabric.backward(loss * weight)
+    total = torch.zeros((), device=fabric.device)
+    for piece in pieces:
+        own_mask = None if mask is None or bool(mask[piece].all()) else mask[piece]
+        with fabric.no_backward_sync(model, enabled=piece is not pieces[-1]):
+            clip_probs = model(batch[piece], own_mask).clip_probs
+            if not clip_probs.isfinite().all():
+                raise SettingError(
+                    f"The network has run away in epoch {state.epoch}, to "
+                    f"{clip_probs.flatten()[0]:g}; try a smaller training.learning_rate, or "
+                    "training.gradient_clip=5."
+                )
+            loss = clip_loss(clip_probs, targets[piece].to(clip_probs.dtype))
+            # Pieces differ by a clip; the mean is over clips, and processes are averaged.
+            loss = loss * (len(clip_probs) * n_processes / len(rows))
+            fabric.backward(loss)
+        total += loss.detach()
     if config.gradient_clip:
         fabric.clip_gradients(model, optimizer, max_norm=config.gradient_clip)
     optimizer.step()
-    return _all_reduce(fabric, loss.detach() * weight).item() / fabric.world_size
+    return _all_reduce(fabric, total).item() / n_processes
+
+
+def _share_updates(model: torch.nn.Module, n_micro_batches: int) -> None:
+    for module in model.modules():
+        if isinstance(module, MaskedBatchNorm):
+            module.share_update(n_micro_batches)
 
 
 @torch.no_grad()
@@ -173,7 +187,8 @@ def _validate(fabric: Fabric, model: Model, job: Job, store: FeatureStore) -> fl
     model.eval()
     total = torch.zeros(2, dtype=torch.float64)
     rows = list(range(fabric.global_rank, len(job.valid), fabric.world_size))
-    for part in cut(rows, job.settings.training.batch_size):
+    config = job.settings.training
+    for part in cut(rows, config.micro_batch or config.batch_size):
         batch, mask, targets = read_batch(store, job.valid, part)
         batch = normalise(batch, job.settings.features)
         batch, mask, targets = fabric.to_device((batch, mask, targets))
@@ -274,9 +289,3 @@ class _Log:
 
 def _copy(model: torch.nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-def _fair_share(fabric: Fabric) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "0")) or fabric.world_size
-    return max(1, (cores or 1) // local)

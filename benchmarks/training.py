@@ -1,0 +1,271 @@
+"""Training a network on ten-second clips: earmark beside a textbook's PyTorch, in one run.
+
+Every measurement is a process of its own, so that it starts with fresh memory and its peak is its
+own; the entries take turns, in `ROUNDS` rounds, and the best of each counts: whatever else runs on
+the machine can only make it slower. Ours is `earmark.training.fit` on a feature store of noise.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+
+from benchmarks.textbook import Textbook, take_step
+from earmark.audio import write_audio
+from earmark.checkpoint import read_checkpoint
+from earmark.data import Manifest, clip_paths
+from earmark.machine import n_cores
+from earmark.model import Model, ModelConfig
+from earmark.settings import Settings
+from earmark.store import build_store
+from earmark.training import Job, fit
+
+ROUNDS = 2
+N_FRAMES, N_MELS, N_CLASSES = 500, 80, 17
+N_CLIPS = {"paper": 32, "fast": 256}  # two micro-batches; eight steps
+LARGEST_BATCH = 128
+MEMORY_SHARE = 0.85  # of what is free, for the textbook's batch
+
+
+def run(shared: Path) -> str:
+    """Measure, and return the figures in Markdown."""
+    cores = n_cores()
+    batch = {preset: largest_batch(preset) for preset in N_CLIPS}
+    entries: dict[tuple[str, str], list[str]] = {}
+    for preset in N_CLIPS:
+        told = f"textbook, batch {batch[preset]}, default threads"
+        entries[preset, told] = ["textbook", preset, str(batch[preset])]
+        told = f"earmark, {cores} processes of 1 thread"
+        entries[preset, told] = ["ours", preset, str(cores), "32-true"]
+        told = f"earmark, 1 process of {cores} threads"
+        entries[preset, told] = ["ours", preset, "1", "32-true"]
+        told = f"earmark, {cores} processes, bf16-mixed"
+        entries[preset, told] = ["ours", preset, str(cores), "bf16-mixed"]
+    peak = 0.0
+    best: dict[tuple[str, str], dict[str, float]] = {}
+    for _ in range(ROUNDS):
+        peak = max(peak, measure(["peak"])["rate"])
+        for entry, words in entries.items():
+            found = measure(words)
+            if entry not in best or found["clips_per_second"] > best[entry]["clips_per_second"]:
+                best[entry] = found
+    equal = measure(["losses"])
+    return report(peak, batch, best, equal)
+
+
+def report(
+    peak: float,
+    batch: dict[str, int],
+    best: dict[tuple[str, str], dict[str, float]],
+    equal: dict[str, Any],
+) -> str:
+    """Return the figures in Markdown."""
+    parts = [
+        f"Matrix multiplication on all {n_cores()} cores, one process each: {peak:.0f} G"
+        " multiply-adds a second (single precision, the best of several sizes). A step of training"
+        " is counted as three forward passes. Batch norm, gates, dropout and pooling are not"
+        f" counted. The best of {ROUNDS} rounds; memory is that of all processes together.",
+        "| preset | entry | clips/s | share of the peak | memory | ratio |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    table = []
+    for (preset, told), figures in best.items():
+        first = next(value for (name, _), value in best.items() if name == preset)
+        rate = figures["clips_per_second"]
+        share = 3 * operations(preset) * rate / (peak * 1e9)
+        table.append(
+            f"| `{preset}` | {told} | {rate:.3g} | {share:.0%} | {figures['memory'] / 1e9:.1f} GB |"
+            f" {rate / first['clips_per_second']:.2f} x |"
+        )
+    counted = ", ".join(
+        f"`{preset}` {operations(preset) / 1e9:.2f} G forwards and"
+        f" {3 * operations(preset) / 1e9:.2f} G with the step back"
+        for preset in N_CLIPS
+    )
+    losses = ["| step | textbook | earmark |", "|---:|---:|---:|"]
+    pairs = zip(equal["textbook"], equal["earmark"], strict=True)
+    losses += [f"| {step} | {a:.6f} | {b:.6f} |" for step, (a, b) in enumerate(pairs, 1)]
+    small = [f"`{preset}` {size}" for preset, size in batch.items() if size < LARGEST_BATCH]
+    why = (
+        "The textbook's batch of 128 does not fit in memory; it has the largest power of two"
+        f" that does: {', '.join(small)}."
+        if small
+        else ""
+    )
+    return "\n\n".join(
+        [
+            parts[0],
+            f"Multiply-adds a clip: {counted}. {why}".strip(),
+            "\n".join(parts[1:] + table),
+            "Losses of the first steps from the same weights on the same data, without dropout:"
+            " preset `paper`, four clips.",
+            "\n".join(losses),
+        ]
+    )
+
+
+def operations(preset: str) -> int:
+    return ModelConfig.preset(preset, N_CLASSES).operations(N_FRAMES)
+
+
+def measure(words: list[str]) -> dict[str, Any]:
+    """Run a worker in a process of its own; return what it measured."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.training", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    if done.returncode:
+        raise RuntimeError(f"The benchmark {' '.join(words)} failed:\n{done.stderr}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(*words, found, flush=True)
+    assert isinstance(found, dict)
+    return found
+
+
+def largest_batch(preset: str) -> int:
+    """Return the largest power of two, up to 128, of clips with which a textbook's step fits."""
+    sizes = [measure(["textbook", preset, str(size)])["memory"] for size in (1, 3)]
+    a_clip = (sizes[1] - sizes[0]) / 2
+    # What the system could make free counts, as its cache of files.
+    about = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = MEMORY_SHARE * 1024 * int(about["MemAvailable"].split()[0])
+    batch = LARGEST_BATCH
+    while batch > 1 and sizes[0] + batch * a_clip > free:
+        batch //= 2
+    return batch
+
+
+def noise(n_clips: int) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(n_clips, N_FRAMES, N_MELS), (torch.rand(n_clips, N_CLASSES) < 0.1).float()
+
+
+def measure_peak() -> dict[str, float]:
+    """Multiply-adds a second, in G, of all cores at once, each with matrices of its own."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.training", "one-core"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(n_cores())
+    ]
+    return {"rate": sum(json.loads(child.communicate()[0])["rate"] for child in children)}
+
+
+def measure_core() -> dict[str, float]:
+    torch.set_num_threads(1)
+    best = 0.0
+    for size in (512, 1024, 2048):
+        a, b = torch.randn(2, size, size)
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            before = time.perf_counter()
+            _ = a @ b
+            best = max(best, size**3 / (time.perf_counter() - before) / 1e9)
+    return {"rate": best}
+
+
+def measure_textbook(preset: str, n_clips: str) -> dict[str, float]:
+    """Clips a second of one step, after a small one to warm up."""
+    model = Textbook(ModelConfig.preset(preset, N_CLASSES)).train()
+    optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+    batch, targets = noise(int(n_clips))
+    take_step(model, optimiser, batch[:4], targets[:4])
+    before = time.perf_counter()
+    take_step(model, optimiser, batch, targets)
+    seconds = time.perf_counter() - before
+    return {"clips_per_second": len(batch) / seconds, "memory": peak_memory()}
+
+
+def measure_ours(preset: str, n_processes: str, precision: str) -> dict[str, float]:
+    """Clips a second of an epoch of `fit`, the best of four; one clip is for validation."""
+    n_clips, processes = N_CLIPS[preset], int(n_processes)
+    with tempfile.TemporaryDirectory() as folder:
+        clips = noise_clips(Path(folder), n_clips)
+        words = ["training.max_epochs=4", f"training.precision={precision}"]
+        settings = Settings.load(preset, words=words).for_classes(N_CLASSES)
+        store = build_store(f"{folder}/store", clip_paths(clips), settings.features)
+        job = Job(Path(folder), store.folder, settings, clips, clips.take([0]))
+        strategy = "ddp_spawn" if processes > 1 else "auto"
+        fabric = Fabric(
+            accelerator="cpu", strategy=strategy, devices=processes, precision=precision
+        )
+        fabric.launch(partial(fit, job=job))
+        _, state, _ = read_checkpoint(Path(folder))
+    seconds = min(epoch.seconds for epoch in state.history)
+    own = peak_memory()
+    of_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return {
+        "clips_per_second": n_clips / seconds,
+        "memory": processes * of_child if processes > 1 else own,
+    }
+
+
+def noise_clips(folder: Path, n_clips: int) -> Manifest:
+    """A manifest of many names for one recording of noise."""
+    rng = np.random.default_rng(0)
+    write_audio(folder / "noise.wav", 0.1 * rng.standard_normal(320_000), 32_000)
+    labels = tuple(f"class {number}" for number in range(N_CLASSES))
+    names = tuple(f"clip {number}" for number in range(n_clips))
+    tags = [tuple(sorted(rng.choice(labels, 2, replace=False))) for _ in names]
+    return Manifest(names, (folder / "noise.wav",) * n_clips, tuple(tags), labels)
+
+
+def measure_losses() -> dict[str, list[float]]:
+    """Losses of the first steps from the same weights on the same clips."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = ModelConfig.preset("paper", N_CLASSES, dropout=0.0)
+    ours = Model(config).train()
+    textbook = Textbook(config).train()
+    textbook.copy_weights(ours)
+    batch, targets = noise(4)
+
+    class ClipProbs(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = ours
+
+        def forward(self, log_mel: torch.Tensor) -> torch.Tensor:
+            return ours(log_mel).clip_probs
+
+    losses: dict[str, list[float]] = {}
+    for name, model in {"textbook": textbook, "earmark": ClipProbs()}.items():
+        optimiser = torch.optim.Adam(model.parameters(), 1e-3)
+        losses[name] = [take_step(model, optimiser, batch, targets) for _ in range(4)]
+    return losses
+
+
+def peak_memory() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+
+
+WORKERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "peak": measure_peak,
+    "one-core": measure_core,
+    "textbook": measure_textbook,
+    "ours": measure_ours,
+    "losses": measure_losses,
+}
+
+if __name__ == "__main__":
+    name, *words = sys.argv[1:] or ["all"]
+    if name == "all":
+        print(run(Path("../shared")))
+    else:
+        print(json.dumps(WORKERS[name](*words)))
