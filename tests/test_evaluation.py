@@ -1,5 +1,6 @@
 """Evaluation: every part that the answers allow for, what is told, and how systems differ."""
 
+import dataclasses
 import json
 import math
 
@@ -17,7 +18,20 @@ from earmark.evaluation import (
     read_durations,
 )
 from earmark.events import Event, read_events, write_events
-from earmark.metrics import SCENARIO_1, event_scores, psds_scores, segment_scores
+from earmark.metrics import (
+    SCENARIO_1,
+    SCENARIO_2,
+    Collars,
+    Segments,
+    best_scores,
+    bootstrap_scores,
+    clip_scores,
+    compare_systems,
+    event_scores,
+    psds_scores,
+    segment_scores,
+    tags_of,
+)
 from earmark.plots import draw_evaluation
 from earmark.report import HEADLINES, score_grids
 from earmark.tags import write_tags
@@ -116,6 +130,148 @@ class TestParts:
     def test_bad_settings_of_psds_are_told(self, words, told):
         with pytest.raises(SettingError, match=told):
             parse_psds(words)
+
+
+FOUR = ("cat", "cow", "dog", "owl")
+EIGHT_SECONDS = {f"{number}.wav": 8.0 for number in range(12)}
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A truth, and events and curves of a system that finds no owl and hears cows instead."""
+    rng = np.random.default_rng(0)
+    truth, found, curves = {}, {}, {}
+    for name in EIGHT_SECONDS:
+        scores = rng.uniform(0, 0.5, 4) + rng.uniform(0, 0.2, (100, 4))
+        truth[name], found[name] = [], []
+        for label in rng.choice(["cat", "dog", "owl"], 3).tolist():
+            onset = int(rng.integers(3, 70))
+            offset = onset + int(rng.integers(8, 20))
+            truth[name].append(Event(onset / 10, offset / 10, label))
+            onset, offset = (int(edge + rng.integers(-3, 4)) for edge in (onset, offset))
+            heard = "cow" if label == "owl" else label
+            found[name].append(Event(onset / 10, offset / 10, heard))
+            scores[onset:offset, FOUR.index(label)] += 0.4
+        curves[name] = ScoreCurve(np.arange(101) * 0.10000000001, scores)  # tenths, if rounded
+    return truth, found, ScoreCurves(FOUR, curves)
+
+
+def score_alone(whole, part, other):
+    """What the scorer of a part says by itself, with `other` arguments than usual."""
+    truth, found, curves = whole
+    peaks = {name: curves[name].scores.max(axis=0) for name in truth}
+    scorer, sides, usual = {
+        "segment": (segment_scores, (truth, found, FOUR), {}),
+        "event": (event_scores, (truth, found, FOUR), COLLARS),
+        "clip": (clip_scores, (tags_of(truth), tags_of(found), peaks, FOUR), {}),
+        "psds1": (psds_scores, (truth, curves), SCENARIO_1),
+        "psds2": (psds_scores, (truth, curves), SCENARIO_2),
+        "psds": (psds_scores, (truth, curves), {"dtc": 0.5, "gtc": 0.5}),
+        "best_segment": (best_scores, (truth, curves), {"criterion": Segments(1.0)}),
+        "best_event": (best_scores, (truth, curves), {"criterion": Collars(**COLLARS)}),
+    }[part]
+    return json.dumps(scorer(*sides, **usual | other).to_dict())
+
+
+def collars(**other):
+    """What other collars are to the two parts that have any."""
+    criterion = Collars(**COLLARS | other)
+    return {"event": other, "best_event": {"criterion": criterion}}
+
+
+ZERO, OF_SED_EVAL, SHORT = (
+    {"empty_as_zero": True},
+    {"as_sed_eval": True},
+    {"durations": EIGHT_SECONDS},
+)
+OWN_PSDS = {"dtc": 0.3, "gtc": 0.3, "max_efpr": 500.0}
+ROUNDED = {"best_event": {"criterion": Collars(**COLLARS, decimals=6)}}
+# A setting, and for each part that it changes what its scorer alone has to be told.
+SETTINGS = [
+    ({}, {}),
+    (
+        {"resolution": 0.5},
+        {"segment": {"resolution": 0.5}, "best_segment": {"criterion": Segments(0.5)}},
+    ),
+    ({"onset_collar": 0.1}, collars(onset_collar=0.1)),
+    ({"offset_collar": 1.0}, collars(offset_collar=1.0)),
+    ({"offset_collar_rate": 0.0}, collars(offset_collar_rate=0.0)),
+    (ZERO, {"segment": ZERO, "event": ZERO, "clip": ZERO}),
+    (OF_SED_EVAL, {"segment": OF_SED_EVAL, "event": OF_SED_EVAL}),
+    (
+        {"as_sed_scores_eval": True},
+        ROUNDED | {"best_segment": {"criterion": Segments(1.0, decimals=6)}},
+    ),
+    (SHORT, {"psds1": SHORT, "psds2": SHORT}),
+    (
+        SHORT | {"as_sed_scores_eval": True},
+        ROUNDED
+        | {"psds1": SHORT, "psds2": SHORT}
+        | {"best_segment": {"criterion": Segments(1.0, 6, EIGHT_SECONDS)}},
+    ),
+    ({"psds": OWN_PSDS}, {"psds": OWN_PSDS}),
+]
+# Settings of draws, how often the files of events are drawn then, and how often those of curves.
+DRAWS = [
+    ({"n_draws": 60, "n_curve_draws": 200}, 60, 60),
+    ({"n_draws": 90, "n_curve_draws": 50}, 90, 50),
+    ({"n_draws": 50, "level": 0.8}, 50, 50),
+    ({"n_draws": 50, "seed": 3}, 50, 50),
+]
+
+
+def told(cases):
+    return [" ".join(case[0]) or "as they are" for case in cases]
+
+
+class TestSettings:
+    @pytest.mark.parametrize(("changed", "others"), SETTINGS, ids=told(SETTINGS))
+    def test_a_setting_changes_its_parts_only_and_as_their_scorers_do(self, whole, changed, others):
+        truth, found, curves = whole
+        scoring = Scoring(n_draws=0, **changed)
+        parts = evaluate(truth, [Answer("a", found, curves=curves)], scoring).systems[0].to_dict()
+        assert set(parts) >= {"segment", "event", "clip", "psds1", "psds2"} | others.keys()
+        for part, scores in parts.items():
+            alone = score_alone(whole, part, others.get(part, {}))
+            assert json.dumps(scores) == alone, part
+            assert (alone != score_alone(whole, part, {})) == (part in others), part
+
+    @pytest.mark.parametrize(("changed", "n_of_events", "n_of_curves"), DRAWS, ids=told(DRAWS))
+    def test_draws_and_swaps_are_those_asked_for(self, whole, changed, n_of_events, n_of_curves):
+        truth, found, curves = whole
+        turned = {name: ScoreCurve(c.edges, c.scores[::-1]) for name, c in curves.items()}
+        systems = [
+            Answer("a", found, curves=curves),
+            Answer("b", truth, curves=ScoreCurves(FOUR, turned)),
+        ]
+        scoring = Scoring(**changed, psds=OWN_PSDS)
+        evaluation = evaluate(truth, systems, scoring)
+        a, b = evaluation.systems
+        assert len(a.intervals) == len(evaluation.differences["b"]) == 8
+        for part, of_a in a.counts.items():
+            n_draws = n_of_events if part in ("segment", "event", "clip") else n_of_curves
+            ways = {"level": 0.95, "seed": 0} | {
+                name: value for name, value in changed.items() if name in ("level", "seed")
+            }
+            alone = bootstrap_scores(of_a, n_draws=n_draws, **ways).to_dict()
+            assert json.dumps(a.intervals[part].to_dict()) == json.dumps(alone), part
+            difference = compare_systems(
+                of_a, b.counts[part], n_draws=n_draws, n_permutations=n_draws, **ways
+            ).to_dict()
+            told = evaluation.differences["b"][part].to_dict()
+            assert json.dumps(told) == json.dumps(difference), part
+
+    def test_every_setting_there_is_has_been_tried_above(self):
+        tried = {name for changed, *_ in SETTINGS + DRAWS for name in changed}
+        assert tried == {field.name for field in dataclasses.fields(Scoring)}
+
+    def test_a_clip_scores_as_high_as_its_highest_frame(self):
+        reference = Answer("tags", tags={"a": ["dog"], "b": []})
+        curves = {"a": [[0.0], [0.9], [0.0]], "b": [[0.5], [0.5], [0.5]]}
+        curves = {name: ScoreCurve([0, 1, 2, 3], scores) for name, scores in curves.items()}
+        answer = Answer("x", curves=ScoreCurves(["dog"], curves))
+        clip = evaluate(reference, [answer], NO_DRAWS).systems[0].scores["clip"]
+        assert clip["class_wise"]["dog"]["ranking"]["roc_auc"] == 1
 
 
 class TestErrorBars:

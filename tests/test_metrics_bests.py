@@ -20,6 +20,7 @@ from earmark.metrics.bests import (
 )
 from earmark.metrics.event import event_scores
 from earmark.metrics.segment import segment_scores
+from earmark.metrics.stops import midway
 
 LABELS = ["cat", "dog", "owl"]
 CRITERIA = [Segments(1.0), Segments(0.5), Collars(0.5, 0.5, 0.5), Collars(2.0, 2.0)]
@@ -133,6 +134,85 @@ def test_with_a_threshold_for_each_class_nothing_is_better_either(case, criterio
     for at, claimed in enumerate((f_measure, error_rate)):
         reached = score(reference, curves, criterion, claimed.thresholds)[None][at]
         assert reached == pytest.approx(claimed.value)
+
+
+def in_seconds(scores, truth):
+    """Curves of a frame a second, and the events that are true in each of them."""
+    scores, truth = np.array(scores), np.array(truth)
+    labels = LABELS[: scores.shape[1]]
+    events = [Event(at, at + 1, labels[column]) for at, column in np.argwhere(truth).tolist()]
+    curve = ScoreCurve(np.arange(len(scores) + 1.0), scores)
+    return {"a": events}, ScoreCurves(labels, {"a": curve})
+
+
+def try_all(scores):
+    """Thresholds (tried, classes), and what is active with each (tried, seconds, classes)."""
+    levels = [*np.unique(scores), np.inf]
+    thresholds = np.array(list(itertools.product(levels, repeat=scores.shape[1])))
+    return thresholds, scores >= thresholds[:, None]
+
+
+def test_the_f_measure_with_a_threshold_for_each_class_is_not_left_after_one_round():
+    """One round: in each class what is best if the F-measure were that of a single threshold."""
+    rng = np.random.default_rng(0)
+    n_short = 0
+    for _ in range(40):
+        scores = rng.integers(0, 8, (30, 3))
+        truth = rng.random((30, 3)) < [0.05, 0.2, 0.6]
+        thresholds, active = try_all(scores)
+        tp, n_est = (each.sum(axis=1) for each in (active & truth, active))
+        values = 2 * tp.sum(axis=1) / (n_est.sum(axis=1) + truth.sum())
+        bests = best_scores(*in_seconds(scores, truth), Segments(1.0))
+        assert bests.overall_by_class["f_measure"].value == pytest.approx(values.max())
+        is_single = (thresholds == thresholds[:, :1]).all(axis=1)
+        gains = (2 * tp - values[is_single].max() * n_est).sum(axis=1)
+        n_short += values[np.argmax(gains)] < values.max() - 1e-9
+    assert n_short >= 10
+
+
+@pytest.mark.parametrize(
+    ("scores", "truth"),
+    [
+        ([[1, 2], [3, 3], [0, 0]], [[0, 1], [1, 0], [1, 0]]),
+        (
+            [[3, 1, 2], [3, 0, 2], [2, 2, 3], [2, 0, 3]],
+            [[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 1]],
+        ),
+    ],
+    ids=["from the best of each class only", "from the best single threshold only"],
+)
+def test_the_least_error_rate_of_segments_is_found_from_either_start(scores, truth):
+    scores, truth = np.array(scores), np.array(truth, bool)
+    _, active = try_all(scores)
+    most = np.maximum(active.sum(axis=2), truth.sum(axis=1)).sum(axis=1)
+    errors = most - (active & truth).sum(axis=(1, 2))
+    bests = best_scores(*in_seconds(scores, truth), Segments(1.0))
+    assert bests.overall_by_class["error_rate"].value == errors.min() / truth.sum()
+    assert bests.overall["error_rate"].value > errors.min() / truth.sum()
+
+
+@pytest.mark.parametrize("criterion", CRITERIA[:3])
+@pytest.mark.parametrize("low", [0.5, np.nextafter(0.5, 1), 1.0, -1.0, 3.0, 0.0])
+def test_between_neighbouring_floats_a_threshold_parts_them_too(criterion, low):
+    high = np.nextafter(low, np.inf)
+    reference, curves = in_seconds([[low] * 2, [high] * 2, [low] * 2], [[0, 0], [1, 1], [0, 0]])
+    bests = best_scores(reference, curves, criterion)
+    for at, name in enumerate(("f_measure", "error_rate")):
+        for best in (
+            bests.overall[name],
+            bests.overall_by_class[name],
+            *(own[name] for own in bests.class_wise.values()),
+        ):
+            assert all(low < threshold <= high for threshold in best.thresholds.values())
+        reached = score(reference, curves, criterion, bests.overall[name].thresholds)[None][at]
+        assert reached == pytest.approx(bests.overall[name].value)
+
+
+@given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300))
+def test_midway_the_upper_score_is_active_and_the_lower_is_not(a, b):
+    lower, upper = sorted((a, b if a != b else np.nextafter(a, np.inf)))
+    for above in (upper, np.nextafter(lower, np.inf)):
+        assert lower < midway(above, lower) <= above
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -134,6 +135,41 @@ class TestPermutations:
         chance = leaves_of(compare_systems(*pair, n_draws=40, n_permutations=2**11 - 1))
         for path, one in exact.items():
             assert chance[path].p_value == pytest.approx(one.p_value, abs=0.05)
+
+    @pytest.mark.parametrize("seed", [2, 3, 7])
+    def test_differences_that_are_equal_in_numbers_are_so_in_floats(self, seed):
+        """The mean of recalls, as fractions: in seed 3 floats alone would say 0.47, not 0.78."""
+        rng = np.random.default_rng(seed)
+        reference, *systems = (
+            {f"{at}": set(rng.choice(LABELS, 2).tolist()) for at in range(8)} for _ in range(3)
+        )
+        n_true = {label: sum(label in tags for tags in reference.values()) for label in LABELS}
+        gains = [
+            sum(
+                Fraction((label in systems[1][name]) - (label in systems[0][name]), n_true[label])
+                for label in tags
+            )
+            for name, tags in reference.items()
+        ]
+        sums = [
+            abs(sum(sign * gain for sign, gain in zip(signs, gains, strict=True)))
+            for signs in itertools.product([1, -1], repeat=8)
+        ]
+        found = compare_systems(*(count_clips(reference, each, labels=LABELS) for each in systems))
+        recall = found.class_wise_average["f_measure"]["recall"]
+        assert recall.p_value == sum(each >= sums[0] for each in sums) / 256
+
+    def test_by_chance_a_clip_is_swapped_as_often_as_not(self):
+        """One system alone finds 15 clips, the other 3: the sign test of the books."""
+        reference = {f"{at}": ["dog"] for at in range(18)}
+        few, many = ({f"{at}": ["dog"] for at in which} for which in (range(3), range(3, 18)))
+        found = compare_systems(
+            *(count_clips(reference, each, labels=["dog"]) for each in (few, many)),
+            n_permutations=20_000,
+        )
+        p_value = 2 * sum(math.comb(18, n) for n in range(15, 19)) / 2**18  # 0.0075
+        recall = found.overall["f_measure"]["recall"]
+        assert recall.p_value == pytest.approx(p_value, abs=0.002)  # three standard errors
 
     def test_it_never_says_zero(self):
         reference = {f"{at}": ["dog"] for at in range(50)}

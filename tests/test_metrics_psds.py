@@ -202,6 +202,24 @@ class TestReference:
         assert list(scores.class_rocs) == ["cat"]
         assert scores.unknown_files == ("b",)
 
+    def test_cross_triggers_are_a_mean_over_the_other_classes_that_have_events(self):
+        """The cat is heard once in the dog's ten seconds: 1 an hour, and 0.5 * 360 more."""
+        scores = np.array([[0.5, 0, 0.9], [0, 0, 0.9], [0.9, 0.9, 0.1], [0, 0, 0.9]])
+        curve = ScoreCurve([0, 1, 10, 20, 3600], scores)
+        curves = ScoreCurves(LABELS, {"a": curve, "b": curve})
+        events = [Event(0, 1, "cat"), Event(10, 20, "dog")]
+        setting = SCENARIO_2 | {"max_efpr": 400.0, "alpha_st": 0.0}
+        found = psds_scores({"a": events}, curves, **setting)
+        assert found.class_wise["cat"] == pytest.approx((400 - 181) / 400)
+        assert found.class_wise["dog"] == 1
+        assert found.value == pytest.approx((1 + 219 / 400) / 2)
+        without = psds_scores({"a": events}, curves, labels=["cat", "dog"], **setting)
+        assert without.value == found.value
+        # with owls in another file it is halved, and not in a draw without that file
+        counts = count_psds({"a": events, "b": [Event(0, 1, "owl")]}, curves, **setting)
+        drawn = counts.measure(np.array([[1.0, 0.0]])).class_wise["psds"]["psds"]
+        assert drawn[0, 0] == pytest.approx(219 / 400)
+
     def test_nothing_at_all_gives_nan_and_no_warning(self):
         scores = psds_scores({"a.wav": []}, self.curves, **SCENARIO_2)
         assert np.isnan(scores.value)

@@ -88,6 +88,15 @@ def test_many_runs_are_flipped_by_chance_and_come_near_all_flips():
     assert compare_runs(a, b, seed=1) != found
 
 
+def test_the_interval_of_students_own_example_is_that_of_the_books():
+    """Hours of sleep that two drugs gave ten patients (Student 1908), as R's t.test tells them."""
+    first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+    second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+    found = compare_runs(first, second)
+    assert found.difference == pytest.approx(1.58)
+    assert (found.low, found.high) == pytest.approx((0.7001142, 2.4598858), abs=1e-7)
+
+
 def test_students_interval_holds_with_five_seeds_and_a_bootstrap_does_not():
     rng = np.random.default_rng(0)
     student = boot = 0
