@@ -14,7 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from benchmarks import features, psds, scoring
+from benchmarks import (
+    detection,
+    features,
+    growth,
+    microbatch,
+    psds,
+    scoring,
+    startup,
+    training,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -30,6 +39,11 @@ class Benchmark(NamedTuple):
 
 BENCHMARKS = {
     "features": Benchmark(features.run, "docs/speed.md"),
+    "training": Benchmark(training.run, "docs/speed.md"),
+    "microbatch": Benchmark(microbatch.run, "docs/speed.md"),
+    "detection": Benchmark(detection.run, "docs/speed.md"),
+    "startup": Benchmark(startup.run, "docs/speed.md"),
+    "growth": Benchmark(growth.run, "docs/speed.md"),
     "scoring": Benchmark(scoring.run, "docs/metrics.md"),
     "psds": Benchmark(psds.run, "docs/metrics.md"),
 }

@@ -7,16 +7,10 @@ import math
 import numpy as np
 import pytest
 
+from earmark.answers import Answer, read_answer, read_durations
 from earmark.curves import ScoreCurve, ScoreCurves, write_curves
 from earmark.errors import DataError, SettingError
-from earmark.evaluation import (
-    Answer,
-    Scoring,
-    evaluate,
-    parse_psds,
-    read_answer,
-    read_durations,
-)
+from earmark.evaluation import Scoring, evaluate, parse_psds
 from earmark.events import Event, read_events, write_events
 from earmark.metrics import (
     SCENARIO_1,

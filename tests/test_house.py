@@ -23,7 +23,7 @@ metrics.rates metrics.sides metrics.segment metrics.matching metrics.event metri
 metrics.ranking metrics.clip metrics.bootstrap metrics.paired metrics.seeds
 metrics.runs metrics.changes metrics.criteria metrics.pieces metrics.stops metrics.psds
 metrics.bests metrics
-evaluation
+answers evaluation
 tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
 tuning
 settings batches checkpoint training bundle detector

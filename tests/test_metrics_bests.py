@@ -195,6 +195,7 @@ def test_the_least_error_rate_of_segments_is_found_from_either_start(scores, tru
 @pytest.mark.parametrize("low", [0.5, np.nextafter(0.5, 1), 1.0, -1.0, 3.0, 0.0])
 def test_between_neighbouring_floats_a_threshold_parts_them_too(criterion, low):
     high = np.nextafter(low, np.inf)
+    assert low < midway(high, low) <= high  # or the search one by one would not end
     reference, curves = in_seconds([[low] * 2, [high] * 2, [low] * 2], [[0, 0], [1, 1], [0, 0]])
     bests = best_scores(reference, curves, criterion)
     for at, name in enumerate(("f_measure", "error_rate")):

@@ -4,8 +4,9 @@ import io
 
 from rich.console import Console
 
+from earmark.answers import Answer
 from earmark.curves import ScoreCurve, ScoreCurves
-from earmark.evaluation import Answer, Scoring, evaluate
+from earmark.evaluation import Scoring, evaluate
 from earmark.events import Event
 from earmark.report import Grid, score_grids
 

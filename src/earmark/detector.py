@@ -4,11 +4,13 @@ Conventions: a recording longer than the network's window is read in overlapping
 memory; where windows overlap their frame probabilities are averaged, those near the middle of a
 window counting most. The clip probability that gates events is, at each frame, the largest of the
 windows over it. A recording that fits into one window is looked at once, just as in training.
+
+Windows go through the network in strips of several, a strip on each core while the next is read.
+How many cores there are changes no number. A detector may be used from several threads at once.
 """
 
 import os
 from collections.abc import Iterable, Iterator
-from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,10 +25,17 @@ from earmark.decoding import Decoding, decode_events
 from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.features import log_mel_blocks
+from earmark.folding import FoldedModel
 from earmark.frames import Frames, pooled_length
+from earmark.machine import keep_memory
+from earmark.threads import check_threads, map_in_threads
 
 Floats = NDArray[np.float32]
-BATCH = 8  # windows at a time: more do not run faster on a CPU
+
+# A strip has so many windows as make about so many multiply-adds: a GRU wants 16 at a time, and a
+# core is not to be busy for much longer than a second while another has nothing left to do.
+STRIP_OPERATIONS = 4e10
+FEWEST_WINDOWS, MOST_WINDOWS = 4, 16
 
 
 class Curve(NamedTuple):
@@ -48,21 +57,32 @@ class Detector:
     """A trained network that says which sound starts and ends when.
 
     Made by `earmark.load(path)` or `earmark.train(...)`.
+
+    Args:
+        bundle: the trained network and all that belongs to it.
+        device: where the network runs.
+        threads: how many strips of a recording to work on at a time; 0 is one for every core.
     """
 
-    def __init__(self, bundle: Bundle, device: str = "cpu") -> None:
+    def __init__(self, bundle: Bundle, device: str = "cpu", threads: int = 0) -> None:
         self.bundle = bundle
         self.device = torch.device(device)
+        self.threads = check_threads(threads)
         self.model = bundle.build_model().to(self.device)
+        self._folded = FoldedModel(self.model).to(self.device)
         self.ruler = bundle.model.frames(bundle.features.frames)
         pool = bundle.model.time_pool
         self._window = max(1, bundle.features.frames.count(bundle.window) // pool) * pool
         self._hop = max(1, self._window // pool // 2) * pool
+        wanted = round(STRIP_OPERATIONS / bundle.model.operations(self._window))
+        self._n_windows = min(max(FEWEST_WINDOWS, wanted), MOST_WINDOWS)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], device: str = "cpu") -> "Detector":
+    def load(
+        cls, path: str | os.PathLike[str], device: str = "cpu", threads: int = 0
+    ) -> "Detector":
         """Return the detector in a model file."""
-        return cls(load_bundle(path), device)
+        return cls(load_bundle(path), device, threads)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the detector into one file."""
@@ -94,10 +114,14 @@ class Detector:
         """Return the probability of every class at every frame, with the time axis."""
         counter = _Counter(self._blocks(source, rate))
         pieces, gates = [], []
-        for piece, gate in self._merge(self._predict(self._windows(counter))):
-            pieces.append(piece)
-            gates.append(gate)
-        probs, clip_probs = np.concatenate(pieces), np.concatenate(gates)
+        with keep_memory():
+            strips = map_in_threads(self._predict, self._strips(counter), self.threads)
+            for piece, gate in self._merge(window for strip in strips for window in strip):
+                pieces.append(piece)
+                gates.append(gate)
+        probs = np.concatenate(pieces)
+        pieces.clear()  # of a day's recording they are as large as all the rest
+        clip_probs = np.concatenate(gates)
         times = self.ruler.centres(len(probs))
         duration = counter.n_samples / self.bundle.features.rate
         return Curve(probs, clip_probs, times, self.ruler, self.labels, duration)
@@ -124,37 +148,43 @@ class Detector:
             )
         return [source.astype(np.float32, copy=False)]
 
-    def _windows(self, blocks: Iterable[Waveform]) -> Iterator[tuple[int, Tensor]]:
-        """Yield windows (frames, mels) and where they begin, the last one flush with the end."""
+    def _strips(self, blocks: Iterable[Waveform]) -> Iterator[tuple[int, Tensor]]:
+        """Yield strips (frames, mels) of whole hops and where they begin.
+
+        The windows of a strip are a hop apart, and its last is the one before the next strip's
+        first; the last of all is flush with the end.
+        """
         window, hop, pool = self._window, self._hop, self.bundle.model.time_pool
+        step = self._n_windows * hop
         kept, start = torch.zeros(0, self.bundle.features.n_mels), 0
         for piece in log_mel_blocks(blocks, self.bundle.features):
             kept = torch.cat([kept, piece])
-            while len(kept) >= window + hop:  # so that a whole window is left for the end
-                yield start, kept[:window]
-                kept, start = kept[hop:], start + hop
-        if len(kept) > window:
-            yield start, kept[:window]
-            moved = pooled_length(len(kept) - window, pool) * pool
-            kept, start = kept[moved:], start + moved
-        yield start, kept
+            while len(kept) >= window + step:  # so that a whole window is left for the end
+                yield start, kept[: window + step - hop]
+                kept, start = kept[step:], start + step
+        whole = window + (len(kept) - window) // hop * hop
+        if len(kept) <= window or whole == len(kept):
+            yield start, kept
+            return
+        yield start, kept[:whole]
+        moved = pooled_length(len(kept) - window, pool) * pool
+        yield start + moved, kept[moved:]
 
-    @torch.no_grad()
-    def _predict(
-        self, windows: Iterator[tuple[int, Tensor]]
-    ) -> Iterator[tuple[int, Floats, Floats]]:
-        """Yield where a window begins in frames of the output, its frame and its clip probs."""
-        for _, same in groupby(windows, key=lambda pair: len(pair[1])):
-            while batch := list(islice(same, BATCH)):
-                log_mel = torch.stack([frames for _, frames in batch]).to(self.device)
-                prediction = self.model(log_mel)
-                frame_probs = prediction.frame_probs.cpu().numpy()
-                clip_probs = prediction.clip_probs.cpu().numpy()
-                for (start, _), probs, clip in zip(batch, frame_probs, clip_probs, strict=True):
-                    yield start // self.bundle.model.time_pool, probs, clip
+    def _predict(self, strip: tuple[int, Tensor]) -> list[tuple[int, Floats, Floats]]:
+        """Return where each window begins in frames of the output, its frame and clip probs."""
+        start, log_mel = strip
+        with torch.inference_mode():
+            prediction = self._folded.listen(log_mel.to(self.device), self._window, self._hop)
+            frame_probs = prediction.frame_probs.cpu().numpy()
+            clip_probs = prediction.clip_probs.cpu().numpy()
+        pool = self.bundle.model.time_pool
+        starts = range(
+            start // pool, start // pool + len(frame_probs) * self._hop // pool, self._hop // pool
+        )
+        return list(zip(starts, frame_probs, clip_probs, strict=True))
 
     def _merge(
-        self, predictions: Iterator[tuple[int, Floats, Floats]]
+        self, predictions: Iterable[tuple[int, Floats, Floats]]
     ) -> Iterator[tuple[Floats, Floats]]:
         """Yield frame probabilities, and clip probabilities by frame, once they are final."""
         n_classes = len(self.labels)

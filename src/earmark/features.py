@@ -318,9 +318,8 @@ def _cut(
             held, n_held = [samples], len(samples)
     n_frames = -(-(n_held - front) // hop)
     if n_frames > 0:
-        samples = torch.cat(held)
         behind = n_frames * hop - hop + window - n_held
-        samples = torch.nn.functional.pad(samples, (0, behind))
+        samples = torch.cat([*held, held[0].new_zeros(behind)])
         for first in range(0, n_frames, CHUNK):
             last = min(first + CHUNK, n_frames) - 1
             yield samples[first * hop : last * hop + window]

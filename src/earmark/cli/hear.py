@@ -22,6 +22,7 @@ def detect(
         Path | None,
         typer.Option(help="Folder for the probabilities over time, one table a recording."),
     ] = None,
+    threads: Annotated[int, typer.Option(help="Cores to use; 0 is all of them.")] = 0,
 ) -> None:
     """Say which sound starts and ends when, in recordings of any length."""
     from dataclasses import replace
@@ -33,7 +34,7 @@ def detect(
 
     if out is not None and not out.absolute().parent.is_dir():
         raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
-    detector = Detector.load(model)
+    detector = Detector.load(model, threads=threads)
     # Names are those a table of the folder would have: relative to it, or the file's own.
     files: dict[str, Path] = {}
     for path in recordings:

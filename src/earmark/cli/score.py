@@ -62,7 +62,8 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score what was found against the truth, with error bars; compare systems."""
-    from earmark.evaluation import Scoring, evaluate, parse_psds, read_answer, read_durations
+    from earmark.answers import read_answer, read_durations
+    from earmark.evaluation import Scoring, evaluate, parse_psds
     from earmark.report import score_grids
 
     paths = [*([reference] if reference else []), *(tables or []), *(estimate or [])]

@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from earmark.evaluation import Answer, Evaluation
+from earmark.answers import Answer
+from earmark.evaluation import Evaluation
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.confusion import segment_confusion
 from earmark.plots.figure import save

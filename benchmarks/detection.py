@@ -1,0 +1,319 @@
+"""Detection in a long recording: earmark beside a textbook's PyTorch and panns_inference.
+
+Every measurement is a process of its own, so that its peak memory is its own; the entries take
+turns, in `ROUNDS` rounds, and the best of each counts: whatever else runs on the machine can only
+make it slower.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks import training
+from benchmarks.textbook import Textbook
+from earmark.audio import read_audio, write_audio
+from earmark.bundle import Bundle, load_bundle, save_bundle
+from earmark.decoding import Decoding
+from earmark.detector import Detector
+from earmark.features import FeatureConfig, log_mel
+from earmark.machine import keep_memory, n_cores
+from earmark.model import Model, ModelConfig
+from earmark.threads import map_in_threads
+
+ROUNDS = 3
+RATE, MINUTES, N_CLASSES, BATCH = 44100, 10, 17, 8
+N_CLASSES_PANNS = 527
+WINDOWS = {"paper": 24, "fast": 112}  # of the textbook, and of what was tried
+PANNS = Path(".venv-panns/bin/python")
+
+Figures = dict[str, Any]
+
+
+def run(shared: Path) -> str:
+    """Measure, and return the figures in Markdown; noise stands in where ESC-50 is not at hand."""
+    best: dict[tuple[str, ...], Figures] = {}
+    peak = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        recording, minute = make_recordings(shared / "esc50", Path(folder))
+        entries: list[tuple[str, ...]] = []
+        for preset in WINDOWS:
+            model = save_bundle(made_bundle(preset), Path(folder, f"{preset}.earmark"))
+            entries += [
+                ("textbook", str(model), str(recording)),
+                ("network", str(model), str(recording), str(n_cores())),
+                ("network", str(model), str(recording), "1"),
+                ("all in", str(model), str(recording)),
+                ("tried", str(model), str(recording)),
+            ]
+        if PANNS.exists():
+            entries.append(("panns", str(minute)))
+        for _ in range(ROUNDS):
+            peak = max(peak, training.measure(["peak"])["rate"])
+            for entry in entries:
+                found = measure(entry)
+                best[entry] = better(best.get(entry, {}), found)
+    by_name = {(words[0], *(Path(word).stem for word in words[1:])): v for words, v in best.items()}
+    return "\n\n".join([report_networks(peak, by_name), report_all_in(by_name), tried(by_name)])
+
+
+def better(one: Figures, other: Figures) -> Figures:
+    """Return the smaller of each figure; of memory, the larger."""
+    return {
+        name: (max if "memory" in name else min)(one.get(name, value), value)
+        for name, value in other.items()
+    }
+
+
+def report_networks(peak: float, best: dict[tuple[str, ...], Figures]) -> str:
+    rows = [
+        "| preset | entry | windows/s | share of the peak | memory | ratio |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for preset in WINDOWS:
+        entries = {
+            f"textbook, batch {BATCH}, {n_cores()} threads": ("textbook", preset, "recording"),
+            f"earmark, {n_cores()} threads": ("network", preset, "recording", str(n_cores())),
+            "earmark, 1 thread": ("network", preset, "recording", "1"),
+        }
+        operations = ModelConfig.preset(preset, N_CLASSES).operations(500)
+        first = best[entries[f"textbook, batch {BATCH}, {n_cores()} threads"]]["seconds"]
+        for told, key in entries.items():
+            seconds, memory = best[key]["seconds"], best[key]["memory"]
+            rows.append(
+                f"| `{preset}` | {told} | {1 / seconds:.3g} |"
+                f" {operations / seconds / peak / 1e9:.0%} |"
+                f" {memory / 1e6:.0f} MB | {first / seconds:.2f} x |"
+            )
+    difference = max(best["network", preset, "recording", "1"]["difference"] for preset in WINDOWS)
+    return (
+        "**The network**, from log-mel to probabilities, on the same windows of 10 s, which overlap"
+        f" by half: {MINUTES} minutes of real sound (ESC-50), {N_CLASSES} classes, untrained"
+        " weights. The share of the peak counts the multiply-adds of every window, also those that"
+        f" windows share and we compute once; the peak is {peak:.0f} G a second. Frame"
+        f" probabilities differ by {difference:.0e} at most from those of the network as it was"
+        f" trained, window by window. The best of {ROUNDS} rounds.\n\n" + "\n".join(rows)
+    )
+
+
+def report_all_in(best: dict[tuple[str, ...], Figures]) -> str:
+    rows = [
+        "| entry | times real time | seconds a minute | memory | ratio |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    figures = {}
+    if (found := best.get(("panns", "minute"))) is not None:
+        for how in ("whole", "in clips"):
+            told = f"panns_inference (Cnn14, {N_CLASSES_PANNS} classes), {how}"
+            figures[told] = found[how], found[f"memory {how}"]
+    for preset in WINDOWS:
+        found = best["all in", preset, "recording"]
+        figures[f"earmark, `{preset}`"] = found["seconds"] / MINUTES, found["memory"]
+    panns = [value[0] for told, value in figures.items() if "panns" in told]
+    slowest = min(panns or [value[0] for value in figures.values()])
+    for told, (seconds, memory) in figures.items():
+        rows.append(
+            f"| {told} | {60 / seconds:.0f} | {seconds:.3f} | {memory / 1e6:.0f} MB |"
+            f" {slowest / seconds:.1f} x |"
+        )
+    beside = (
+        " panns_inference has random weights, reads by librosa, and hears a minute of the same"
+        " recording, without overlap; ratios are to the faster of its two ways."
+        if panns
+        else " panns_inference was not asked: `.venv-panns` is not at hand (see"
+        " benchmarks/panns/requirements.txt)."
+    )
+    return (
+        f"**All in**, from a wav file at {RATE / 1000:g} kHz to events: read, resample, log-mel,"
+        f" network, merge, decode, on {n_cores()} cores.{beside}\n\n" + "\n".join(rows)
+    )
+
+
+def tried(best: dict[tuple[str, ...], Figures]) -> str:
+    names = list(best["tried", "paper", "recording"])
+    rows = ["| one thread, CPU ms a window | `paper` | `fast` |", "|---|---:|---:|"]
+    for name in names:
+        paper, fast = (best["tried", preset, "recording"][name] for preset in WINDOWS)
+        rows.append(f"| {name} | {paper * 1e3:.1f} | {fast * 1e3:.2f} |")
+    return (
+        "**Step by step**, the same windows on one thread, the ways taking turns:\n\n"
+        + "\n".join(rows)
+    )
+
+
+def measure(words: tuple[str, ...]) -> Figures:
+    """Run a worker in a process of its own; return what it measured."""
+    if words[0] == "panns":
+        command = [str(PANNS), "benchmarks/panns/listen.py", words[1], str(n_cores())]
+    else:
+        command = [sys.executable, "-m", "benchmarks.detection", *words]
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    environment["PYTHONWARNINGS"] = "ignore"
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"The benchmark {' '.join(words)} failed:\n{done.stderr}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(*words, found, flush=True)
+    assert isinstance(found, dict)
+    return found
+
+
+def peak_memory() -> float:
+    """Bytes; not `ru_maxrss`, which begins with the peak of the process that started this one."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return float(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def make_recordings(esc50: Path, folder: Path) -> tuple[Path, Path]:
+    """Write ten minutes, and the first of them."""
+    files = sorted((esc50 / "audio").glob("*.ogg"))[:: 1399 // (MINUTES * 12)]
+    n_samples = MINUTES * 60 * RATE
+    if files:
+        waveform = np.concatenate([read_audio(path, RATE)[0] for path in files])
+        waveform = np.resize(waveform, n_samples)
+    else:
+        waveform = 0.1 * np.random.default_rng(0).standard_normal(n_samples, dtype=np.float32)
+    write_audio(folder / "recording.wav", waveform, RATE)
+    write_audio(folder / "minute.wav", waveform[: 60 * RATE], RATE)
+    return folder / "recording.wav", folder / "minute.wav"
+
+
+def made_bundle(preset: str, n_classes: int = N_CLASSES) -> Bundle:
+    """An untrained network in a file; its batch norms have seen noise, so that sound comes through.
+
+    Without that all maps are nearly 0 behind a few gates, and any precision looks good enough.
+    """
+    torch.manual_seed(0)
+    config = ModelConfig.preset(preset, n_classes)
+    model = Model(config).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 1.0
+    with torch.no_grad():
+        model(torch.randn(2, 120, config.n_mels))
+        model.classifier.weight *= 20
+    labels = tuple(f"class {number}" for number in range(n_classes))
+    features = FeatureConfig(mean=(-8.0,), std=(3.0,))
+    return Bundle(labels, features, config, model.state_dict(), Decoding.uniform(labels))
+
+
+def windows_of(bundle: Bundle, path: str) -> Tensor:
+    """The first windows of a recording, a hop apart, as the detector has them."""
+    configs = {name: ModelConfig.preset(name, N_CLASSES) for name in WINDOWS}
+    preset = next(name for name, config in configs.items() if bundle.model == config)
+    count, hop = WINDOWS[preset], 248
+    waveform, _ = read_audio(path, bundle.features.rate, duration=count * 5 + 10)
+    features = log_mel(waveform, bundle.features)
+    return torch.stack([features[n * hop : n * hop + 500] for n in range(count)])
+
+
+def measure_textbook(model: str, path: str) -> Figures:
+    """Seconds a window, in batches of 8 and with torch's default threads."""
+    torch.set_num_threads(n_cores())
+    bundle = load_bundle(model)
+    network = Textbook(bundle.model).eval()
+    network.copy_weights(bundle.build_model())
+    windows = windows_of(bundle, path)
+    with torch.no_grad():
+        network(windows[:BATCH])
+        before = time.perf_counter()
+        for batch in windows.split(BATCH):
+            network(batch)
+        seconds = (time.perf_counter() - before) / len(windows)
+    return {"seconds": seconds, "memory": peak_memory()}
+
+
+def measure_network(model: str, path: str, threads: str) -> Figures:
+    """Seconds a window of the whole recording, and the largest difference to the plain network."""
+    torch.set_num_threads(n_cores())
+    detector = Detector.load(model, threads=int(threads))
+    waveform, _ = read_audio(path, detector.bundle.features.rate)
+    strips = list(detector._strips([waveform]))
+    detector._predict(strips[0])
+    before = time.perf_counter()
+    with keep_memory():
+        found = list(map_in_threads(detector._predict, iter(strips), int(threads)))
+    seconds = time.perf_counter() - before
+    n_windows = sum(map(len, found))
+    memory = peak_memory()
+    windows = windows_of(detector.bundle, path)[:BATCH]
+    with torch.inference_mode():
+        plain = detector.model(windows).frame_probs.numpy()
+    ours = [probs for strip in found for _, probs, _ in strip][:BATCH]
+    return {
+        "seconds": seconds / n_windows,
+        "memory": memory,
+        "difference": float(np.abs(plain - np.stack(ours)).max()),
+    }
+
+
+def measure_all_in(model: str, path: str) -> Figures:
+    """Seconds from a file to events, after a short recording to warm up."""
+    torch.set_num_threads(n_cores())
+    detector = Detector.load(model)
+    detector.detect(np.zeros(32000 * 30, np.float32), 32000)
+    before = time.perf_counter()
+    detector.detect(path)
+    return {"seconds": time.perf_counter() - before, "memory": peak_memory()}
+
+
+def measure_tried(model: str, path: str) -> Figures:
+    """CPU seconds a window on one thread, of each step that brought something, and some that lost.
+
+    The strips are of half a minute, as in the detector.
+    """
+    torch.set_num_threads(1)
+    detector = Detector.load(model, threads=1)
+    network, folded = detector.model, detector._folded
+    windows = windows_of(detector.bundle, path)
+    n_windows = min(len(windows), detector._n_windows)
+    windows = windows[:n_windows]
+    strip = torch.cat([*(window[:248] for window in windows[:-1]), windows[-1]])
+    half = torch.bfloat16
+    ways: dict[str, Callable[[], Any]] = {
+        "the network as trained, in batches of 8": lambda: [network(w) for w in windows.split(8)],
+        "batch norm folded, channels last": lambda: folded(windows),
+        "and windows share their convolutions": lambda: folded.listen(strip, 500, 248),
+        "and memory is kept (what is used)": lambda: folded.listen(strip, 500, 248),
+        "and bfloat16 (not used: see below)": lambda: folded.listen(strip, 500, 248),
+    }
+    best: dict[str, float] = {}
+    with torch.inference_mode():
+        for _ in range(4):
+            for name, way in ways.items():
+                keeps = "memory" in name or "bfloat16" in name
+                with (
+                    keep_memory() if keeps else nullcontext(),
+                    torch.autocast("cpu", half, enabled="bfloat16" in name),
+                ):
+                    way()  # memory that is kept is there from the second time on
+                    before = time.thread_time()
+                    way()
+                    seconds = (time.thread_time() - before) / n_windows
+                best[name] = min(best.get(name, seconds), seconds)
+    return best
+
+
+WORKERS: dict[str, Callable[..., Figures]] = {
+    "textbook": measure_textbook,
+    "network": measure_network,
+    "all in": measure_all_in,
+    "tried": measure_tried,
+}
+
+if __name__ == "__main__":
+    name, *words = sys.argv[1:] or ["all"]
+    if name == "all":
+        print(run(Path("../shared")))
+    else:
+        print(json.dumps(WORKERS[name](*words)))

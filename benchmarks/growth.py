@@ -1,0 +1,207 @@
+"""Time and memory against the length of a recording, the clips in a store, and the classes.
+
+Every point is a process of its own. Time is CPU time of all its threads, without the start; memory
+is the peak of the process, of which torch alone takes some 220 MB.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.detection import made_bundle, peak_memory
+from earmark.audio import write_audio
+from earmark.decoding import Decoding, decode_events
+from earmark.detector import Detector
+from earmark.events import Event
+from earmark.features import FeatureConfig
+from earmark.frames import Frames
+from earmark.metrics.segment import segment_scores
+from earmark.plots.figure import BLUE, RED, new_figure, save
+from earmark.store import FeatureStore, build_store
+
+PICTURE = Path("docs/images/growth.png")
+MINUTES = (1, 10, 60, 6 * 60, 24 * 60)
+CLIPS = (1_000, 10_000, 100_000)
+CLASSES = (1, 10, 100, 1_000)
+SMALL = FeatureConfig(rate=8000, n_mels=16, f_max=4000.0)
+
+Figures = dict[str, float]
+Series = dict[int, Figures]
+
+
+def run(shared: Path) -> str:
+    """Measure, draw docs/images/growth.png, and return the figures in Markdown."""
+    length = {minutes: measure("length", minutes) for minutes in MINUTES}
+    clips = {count: measure("clips", count) for count in CLIPS}
+    classes = {count: measure("classes", count) for count in CLASSES}
+    draw(length, clips, classes)
+    return "\n\n".join(
+        [
+            "Every point is a process of its own; time is CPU time of all its threads.",
+            f"![Time and memory against length, clips and classes](images/{PICTURE.name})",
+            "**Length of a recording**, preset `fast`, 17 classes, noise in blocks of 2 s: log-mel,"
+            " network, merge, decode. The curve that comes out, two numbers a class for every"
+            " frame, is all that grows in memory.",
+            table(length, {"minutes": "{:,}"}, ["seconds", "seconds a minute", "curve MB"]),
+            "**Clips in a store**, one second each, 16 mels: build in one process, open, and read"
+            " 10,000 at random. What grows in memory is the index, one entry a clip.",
+            table(clips, {"clips": "{:,}"}, ["build s", "open s", "read us a clip"]),
+            "**Classes**: the network of preset `fast` on 16 windows (forward and pooling), events"
+            " from a curve of 10 minutes, and segment-based scores of 1,000 files with ten events"
+            " each.",
+            table(classes, {"classes": "{:,}"}, ["network s", "decode s", "scores s"]),
+        ]
+    )
+
+
+def table(series: Series, first: dict[str, str], columns: list[str]) -> str:
+    ((name, form),) = first.items()
+    columns = [*columns, "memory MB"]
+    rows = [f"| {name} | {' | '.join(columns)} |", "|---:" * (len(columns) + 1) + "|"]
+    for at, figures in series.items():
+        cells = [
+            f"{figures[column]:,.3g}" if figures[column] < 1000 else f"{figures[column]:,.0f}"
+            for column in columns
+        ]
+        rows.append(f"| {form.format(at)} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def draw(length: Series, clips: Series, classes: Series) -> None:
+    """Time and memory side by side, against each of the three."""
+    figure = new_figure(figsize=(10, 5.5))
+    axes = figure.subplots(2, 3)
+    columns: list[tuple[str, Series, list[str]]] = [
+        ("minutes of recording", length, ["seconds"]),
+        ("clips in the store", clips, ["build s", "open s"]),
+        ("classes", classes, ["network s", "decode s", "scores s"]),
+    ]
+    for column, (name, series, times) in enumerate(columns):
+        for number, what in enumerate(times):
+            style = ["-o", "--s", ":^"][number]
+            values = [figures[what] for figures in series.values()]
+            axes[0, column].loglog(list(series), values, style, color=BLUE, label=what)
+        axes[0, column].legend(frameon=False)
+        memory = [figures["memory MB"] for figures in series.values()]
+        axes[1, column].semilogx(list(series), memory, "-o", color=RED)
+        axes[1, column].set_ylim(0, 1.15 * max(memory))
+        axes[1, column].set_xlabel(name)
+    axes[0, 0].set_ylabel("CPU seconds")
+    axes[1, 0].set_ylabel("peak memory, MB")
+    save(figure, PICTURE)
+
+
+def measure(name: str, count: int) -> Figures:
+    """Measure one point in a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.growth", name, str(count)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    if done.returncode:
+        raise RuntimeError(f"The benchmark {name} {count} failed:\n{done.stderr}")
+    found: Figures = json.loads(done.stdout.splitlines()[-1])
+    print(name, count, found, flush=True)
+    return found
+
+
+class NoiseDetector(Detector):
+    """A detector whose recordings are so many minutes of noise, never written to a file."""
+
+    def _blocks(self, source: Any, rate: int | None) -> Iterator[np.ndarray]:
+        noise = np.random.default_rng(0).standard_normal(2 * 32000, dtype=np.float32)
+        for number in range(30 * int(source)):
+            yield np.float32(0.05 + 0.05 * np.sin(number)) * noise
+
+
+def measure_length(minutes: int) -> Figures:
+    detector = NoiseDetector(made_bundle("fast"))
+    detector.detect(1)  # type: ignore[arg-type]
+    before = time.process_time()
+    curve = detector.frame_probs(minutes)  # type: ignore[arg-type]
+    detector.decode(curve)
+    seconds = time.process_time() - before
+    return {
+        "seconds": seconds,
+        "seconds a minute": seconds / minutes,
+        "curve MB": (curve.probs.nbytes + curve.clip_probs.nbytes) / 1e6,
+    }
+
+
+def measure_clips(count: int) -> Figures:
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        write_audio(f"{folder}/clip.wav", 0.1 * rng.standard_normal(SMALL.rate), SMALL.rate)
+        files = {f"clip {number}": Path(folder, "clip.wav") for number in range(count)}
+        before = time.process_time()
+        build_store(f"{folder}/store", files, SMALL, processes=1)
+        build = time.process_time() - before
+        before = time.process_time()
+        store = FeatureStore.open(f"{folder}/store", SMALL)
+        opening = time.process_time() - before
+        names = [store.names[at] for at in rng.integers(0, count, 10_000)]
+        before = time.process_time()
+        total = sum(float(store[name][0, 0]) for name in names)
+        reading = time.process_time() - before
+        assert np.isfinite(total)
+    return {"build s": build, "open s": opening, "read us a clip": reading * 1e6 / len(names)}
+
+
+def measure_classes(count: int) -> Figures:
+    torch.set_num_threads(1)
+    detector = Detector(made_bundle("fast", count), threads=1)
+    strip = torch.randn(500 + 15 * 248, 80)
+    rng = np.random.default_rng(0)
+    labels = detector.labels
+    probs = rng.random((7500, count), dtype=np.float32) ** 8
+    decoding = Decoding.uniform(labels, 0.6, low_threshold=0.4, median=0.24)
+    tables = []
+    for _ in range(2):
+        onsets = rng.uniform(0, 9, (1000, 10))
+        tables.append(
+            {
+                f"{number}.wav": [
+                    Event(onset, onset + 1, labels[at])
+                    for onset, at in zip(own, rng.integers(0, count, 10), strict=True)
+                ]
+                for number, own in enumerate(onsets)
+            }
+        )
+    jobs: dict[str, Callable[[], Any]] = {
+        "network s": lambda: detector._predict((0, strip)),
+        "decode s": lambda: decode_events(probs, Frames(12.5), decoding, duration=600.0),
+        "scores s": lambda: segment_scores(*tables, labels),
+    }
+    return {name: best_of(job) for name, job in jobs.items()}
+
+
+def best_of(job: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(3):
+        before = time.process_time()
+        job()
+        times.append(time.process_time() - before)
+    return min(times)
+
+
+WORKERS: dict[str, Callable[[int], Figures]] = {
+    "length": measure_length,
+    "clips": measure_clips,
+    "classes": measure_classes,
+}
+
+if __name__ == "__main__":
+    name, count = sys.argv[1:]
+    print(json.dumps({**WORKERS[name](int(count)), "memory MB": peak_memory() / 1e6}))
