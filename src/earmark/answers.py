@@ -67,14 +67,14 @@ class Answer:
 def read_answer(
     path: str | Path, curves: str | Path | None = None, *, weak: bool = False
 ) -> Answer:
-    """Return what a table of events or of tags, or a folder of score curves, says.
+    r"""Return what a table of events or of tags, or a folder of score curves, says.
 
     A table is one of tags if its header has no onset, or if `weak` says so.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "found.tsv")
-    ...     _ = path.write_text("a.wav\\t0\\t1.5\\tdog")
+    ...     _ = path.write_text("a.wav\t0\t1.5\tdog")
     ...     read_answer(path).events
     {'a.wav': [Event(onset=0.0, offset=1.5, label='dog', score=None)]}
     """

@@ -135,6 +135,7 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; of one system its parts lie on top.
 
+        >>> from earmark.events import Event
         >>> found = Answer("mine", {"a.wav": [Event(0, 1, "dog")]})
         >>> evaluation = evaluate({"a.wav": [Event(0, 1, "dog")]}, [found], Scoring(n_draws=0))
         >>> list(evaluation.to_dict())
@@ -179,6 +180,7 @@ def evaluate(
 ) -> Evaluation:
     """Return the scores of every system, with intervals and differences.
 
+    >>> from earmark.events import Event
     >>> reference = {"a.wav": [Event(0, 1, "dog")], "b.wav": [Event(1, 3, "dog")]}
     >>> found = Answer("mine", {"a.wav": [Event(0, 1, "dog")], "b.wav": []})
     >>> evaluation = evaluate(reference, [found], Scoring(n_draws=0))
