@@ -49,8 +49,8 @@ def run(shared: Path) -> str:
             "Every point is a process of its own; time is CPU time of all its threads.",
             f"![Time and memory against length, clips and classes](images/{PICTURE.name})",
             "**Length of a recording**, preset `fast`, 17 classes, noise in blocks of 2 s: log-mel,"
-            " network, merge, decode. The curve that comes out, two numbers a class for every"
-            " frame, is all that grows in memory.",
+            " network, merge, decode. What grows in memory is the curve that comes out, two numbers"
+            " a class for every frame, and the pieces that it is put together from.",
             table(length, {"minutes": "{:,}"}, ["seconds", "seconds a minute", "curve MB"]),
             "**Clips in a store**, one second each, 16 mels: build in one process, open, and read"
             " 10,000 at random. What grows in memory is the index, one entry a clip.",

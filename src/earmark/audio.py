@@ -37,7 +37,7 @@ SUFFIXES = (
     {f".{name.lower()}" for name in soundfile.available_formats()} - {".raw", ".mat4", ".mat5"}
 ) | {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc", ".au", ".snd"}
 
-BLOCK = 2.0  # seconds at a time: more is slower, since its memory is fetched anew every time
+BLOCK = 1.0  # seconds at a time: more is slower, since its memory is fetched anew every time
 SLACK = 2304  # samples: two mp3 frames, by which encoders differ in counting their own delay
 STREAMED = 0x7FFF0000  # bytes: sox, arecord and ffmpeg write about 2 or 4 GiB into a pipe's header
 

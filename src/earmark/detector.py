@@ -156,12 +156,17 @@ class Detector:
         """
         window, hop, pool = self._window, self._hop, self.bundle.model.time_pool
         step = self._n_windows * hop
-        kept, start = torch.zeros(0, self.bundle.features.n_mels), 0
+        held, n_held, start = [torch.zeros(0, self.bundle.features.n_mels)], 0, 0
         for piece in log_mel_blocks(blocks, self.bundle.features):
-            kept = torch.cat([kept, piece])
-            while len(kept) >= window + step:  # so that a whole window is left for the end
-                yield start, kept[: window + step - hop]
-                kept, start = kept[step:], start + step
+            held.append(piece)
+            n_held += len(piece)
+            if n_held >= window + step:  # so that a whole window is left for the end
+                kept = torch.cat(held)
+                while len(kept) >= window + step:
+                    yield start, kept[: window + step - hop]
+                    kept, start = kept[step:], start + step
+                held, n_held = [kept], len(kept)
+        kept = torch.cat(held)
         whole = window + (len(kept) - window) // hop * hop
         if len(kept) <= window or whole == len(kept):
             yield start, kept
