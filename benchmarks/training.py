@@ -182,6 +182,7 @@ def measure_core() -> dict[str, float]:
 
 def measure_textbook(preset: str, n_clips: str) -> dict[str, float]:
     """Clips a second of one step, after a small one to warm up."""
+    torch.set_num_threads(n_cores())  # torch's default, which benchmarks/__init__ has taken away
     model = Textbook(ModelConfig.preset(preset, N_CLASSES)).train()
     optimiser = torch.optim.Adam(model.parameters(), 1e-3)
     batch, targets = noise(int(n_clips))
