@@ -19,7 +19,7 @@ Where something is undefined:
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from earmark.errors import DataError, SettingError
 from earmark.events import Event
 from earmark.metrics.ranking import rank_classes, rank_items
 from earmark.metrics.rates import (
+    FileScores,
     Group,
     Measured,
     Reals,
@@ -42,34 +43,11 @@ from earmark.metrics.rates import (
 
 Bools = NDArray[np.bool_]
 Tags = Mapping[str, Collection[str]]
-Scores = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)
-class ClipScores:
-    """The scores; names are those of sed_eval where it has them.
-
-    Args:
-        overall: of all classes together (micro), group -> name -> score, as in
-            `scores.overall["f_measure"]["precision"]`.
-        class_wise: label -> the same for one class, and its `count`.
-        class_wise_average: the mean over classes (macro).
-        n_files: clips evaluated.
-        missing_files: clips without any entry in the estimate, counted as without tags.
-        unknown_files: clips that only the estimate or the probabilities name, left out.
-    """
-
-    overall: Scores
-    class_wise: dict[str, Scores]
-    class_wise_average: Scores
-    n_files: int
-    missing_files: tuple[str, ...]
-    unknown_files: tuple[str, ...]
-
-    @property
-    def f_measure(self) -> float:
-        """The overall F-measure; nan without tags."""
-        return self.overall.get("f_measure", {}).get("f_measure", np.nan)
+class ClipScores(FileScores):
+    """The scores; those of tags or of probabilities may be absent."""
 
     @property
     def mean_average_precision(self) -> float:
@@ -80,15 +58,6 @@ class ClipScores:
     def lwlrap(self) -> float:
         """The label-weighted label-ranking average precision; nan without probabilities."""
         return self.overall.get("ranking", {}).get("lwlrap", np.nan)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain dicts, lists and floats; nan stays nan.
-
-        >>> sorted(clip_scores({"a.wav": ["dog"]}, {"a.wav": ["dog"]}).to_dict())[:3]
-        ['class_wise', 'class_wise_average', 'missing_files']
-        """
-        files = {"missing_files": self.missing_files, "unknown_files": self.unknown_files}
-        return asdict(self) | {name: list(names) for name, names in files.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ Where something is undefined:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,61 +42,26 @@ from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.metrics.matching import EventRule, choose_pairs, find_pairs
 from earmark.metrics.rates import (
+    FileScores,
     Measured,
     Reals,
     class_averages,
     error_rates,
     f_measures,
+    sed_eval_whole,
     weighed,
 )
-from earmark.metrics.sides import Ints, Sides, lay_out, sed_eval_whole
-
-Scores = dict[str, dict[str, float]]
+from earmark.metrics.sides import Ints, Sides, lay_out
 
 
 @dataclass(frozen=True)
-class EventScores:
-    """The scores, under sed_eval's own names.
+class EventScores(FileScores):
+    """The scores, and the collars and matching they are for.
 
-    Args:
-        overall: of all classes together (micro): `f_measure` and `error_rate`, each a dict, as in
-            `scores.overall["error_rate"]["substitution_rate"]`.
-        class_wise: label -> the same for one class, and its `count` of events.
-        class_wise_average: the mean over classes (macro).
-        rule: the collars and the matching.
-        n_files: files evaluated.
-        missing_files: files without any entry in the estimate, counted as without events.
-        unknown_files: files that only the estimate names, left out.
+    The `f_measure` of DESED is the mean over classes, `class_wise_average`.
     """
 
-    overall: Scores
-    class_wise: dict[str, Scores]
-    class_wise_average: Scores
     rule: EventRule
-    n_files: int
-    missing_files: tuple[str, ...]
-    unknown_files: tuple[str, ...]
-
-    @property
-    def error_rate(self) -> float:
-        """The overall error rate."""
-        return self.overall["error_rate"]["error_rate"]
-
-    @property
-    def f_measure(self) -> float:
-        """The overall F-measure; that of DESED is the mean over classes instead."""
-        return self.overall["f_measure"]["f_measure"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain dicts, lists and floats; nan stays nan.
-
-        >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
-        >>> scores = event_scores({"a.wav": [Event(0, 1, "dog")]}, {"a.wav": []}, **collars)
-        >>> sorted(scores.to_dict())[:3]
-        ['class_wise', 'class_wise_average', 'missing_files']
-        """
-        files = {"missing_files": self.missing_files, "unknown_files": self.unknown_files}
-        return asdict(self) | {name: list(names) for name, names in files.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ Shape: counts and rates are (draws,), or (draws, classes) where each class stand
 undefined is nan; a mean over classes leaves nan out.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 Reals = NDArray[np.float64]
 Group = dict[str, Reals]
+Scores = dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,47 @@ class Measured:
         return {"overall": overall, "class_wise": class_wise, "class_wise_average": average}
 
 
+@dataclass(frozen=True)
+class FileScores:
+    """The scores of files, under the group and name that sed_eval gives them.
+
+    Args:
+        overall: of all classes together (micro), group -> name -> score, as in
+            `scores.overall["error_rate"]["error_rate"]`.
+        class_wise: label -> the same for one class, and its `count`.
+        class_wise_average: the mean over classes (macro).
+        n_files: files evaluated.
+        missing_files: files without any entry in the estimate, counted as without events.
+        unknown_files: files that only the estimate names, left out.
+    """
+
+    overall: Scores
+    class_wise: dict[str, Scores]
+    class_wise_average: Scores
+    n_files: int
+    missing_files: tuple[str, ...]
+    unknown_files: tuple[str, ...]
+
+    @property
+    def error_rate(self) -> float:
+        """The overall error rate, the first number of the field's tables; nan without one."""
+        return self.overall.get("error_rate", {}).get("error_rate", np.nan)
+
+    @property
+    def f_measure(self) -> float:
+        """The overall F-measure, the second one; nan without one."""
+        return self.overall.get("f_measure", {}).get("f_measure", np.nan)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain dicts, lists and floats; nan stays nan.
+
+        >>> sorted(FileScores({}, {}, {}, 2, ("a.wav",), ()).to_dict())[:3]
+        ['class_wise', 'class_wise_average', 'missing_files']
+        """
+        files = {"missing_files": self.missing_files, "unknown_files": self.unknown_files}
+        return asdict(self) | {name: list(names) for name, names in files.items()}
+
+
 class Counts(Protocol):
     """What every scorer returns before it divides: counts by file, to be weighed."""
 
@@ -97,6 +139,15 @@ def ratio(part: Reals, whole: Reals, empty: float = np.nan) -> Reals:
     """
     some = whole != 0
     return np.where(some, part / np.where(some, whole, 1), empty)
+
+
+def sed_eval_whole(n_ref: Reals) -> Reals:
+    """Return by what sed_eval divides errors: where there is no reference, by almost nothing.
+
+    >>> 1 / sed_eval_whole(np.array([2.0, 0.0]))
+    array([5.00000000e-01, 4.50359963e+15])
+    """
+    return np.where(n_ref > 0, n_ref, np.spacing(1.0))
 
 
 def f_measures(tp: Reals, fp: Reals, fn: Reals, *, empty_as_zero: bool = False) -> Group:

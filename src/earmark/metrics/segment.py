@@ -27,7 +27,7 @@ Where something is undefined:
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,63 +36,26 @@ from numpy.typing import NDArray
 from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.metrics.rates import (
+    FileScores,
     Measured,
     Reals,
     accuracies,
     class_averages,
     error_rates,
     f_measures,
+    sed_eval_whole,
     weighed,
 )
-from earmark.metrics.sides import Ints, Side, Sides, lay_out, sed_eval_whole
-
-Scores = dict[str, dict[str, float]]
+from earmark.metrics.sides import Ints, Side, Sides, lay_out
 
 _MOST_SEGMENTS = 2**40  # of a file: enough for 30,000 years in seconds
 
 
 @dataclass(frozen=True)
-class SegmentScores:
-    """The scores, under sed_eval's own names.
+class SegmentScores(FileScores):
+    """The scores, and the length of a segment in seconds."""
 
-    Args:
-        overall: of all classes together (micro): `f_measure`, `error_rate` and `accuracy`, each a
-            dict, as in `scores.overall["error_rate"]["error_rate"]`.
-        class_wise: label -> the same for one class, and its `count` of active segments.
-        class_wise_average: the mean over classes (macro).
-        resolution: length of a segment in seconds.
-        n_files: files evaluated.
-        missing_files: files without any entry in the estimate, counted as without events.
-        unknown_files: files that only the estimate names, left out.
-    """
-
-    overall: Scores
-    class_wise: dict[str, Scores]
-    class_wise_average: Scores
     resolution: float
-    n_files: int
-    missing_files: tuple[str, ...]
-    unknown_files: tuple[str, ...]
-
-    @property
-    def error_rate(self) -> float:
-        """The overall error rate, the first number of the field's tables."""
-        return self.overall["error_rate"]["error_rate"]
-
-    @property
-    def f_measure(self) -> float:
-        """The overall F-measure, the second one."""
-        return self.overall["f_measure"]["f_measure"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain dicts, lists and floats; nan stays nan.
-
-        >>> scores = segment_scores({"a.wav": [Event(0, 1, "dog")]}, {"a.wav": []})
-        >>> sorted(scores.to_dict())[:3]
-        ['class_wise', 'class_wise_average', 'missing_files']
-        """
-        files = {"missing_files": self.missing_files, "unknown_files": self.unknown_files}
-        return asdict(self) | {name: list(names) for name, names in files.items()}
 
 
 @dataclass(frozen=True, eq=False)

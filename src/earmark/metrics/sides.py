@@ -136,15 +136,6 @@ def lay_out(
     )
 
 
-def sed_eval_whole(n_ref: Reals) -> Reals:
-    """Return by what sed_eval divides errors: where there is no reference, by almost nothing.
-
-    >>> 1 / sed_eval_whole(np.array([2.0, 0.0]))
-    array([5.00000000e-01, 4.50359963e+15])
-    """
-    return np.where(n_ref > 0, n_ref, np.spacing(1.0))
-
-
 def _check_labels(
     in_reference: set[str], in_estimate: set[str], labels: Sequence[str] | None
 ) -> tuple[str, ...]:
