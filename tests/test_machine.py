@@ -44,9 +44,6 @@ print(resident() * resource.getpagesize() < 2**28 + start)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="keep_memory does nothing but with glibc")
-    sys.platform != "linux",
-    reason="memory is kept on Linux with glibc only; elsewhere keep_memory does nothing",
-)
 def test_memory_is_used_again_within_and_given_back_at_the_end():
     def run(word):
         done = subprocess.run(
