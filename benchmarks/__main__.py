@@ -1,11 +1,13 @@
 """Benchmarks -> the figures of docs/: `make bench`, or `make bench ONLY="scoring psds"`.
 
 A benchmark returns Markdown. It goes into its page, between two marks that carry its name, as soon
-as it is there: a run that is stopped loses only what it had not measured yet.
+as it is there: a run that is stopped loses only what it had not measured yet. Each has a process of
+its own, since the number of threads counts only before NumPy and torch are imported.
 """
 
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +30,7 @@ from benchmarks import (
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 END = "<!-- end -->"
+HERE = "--here"
 
 
 class Benchmark(NamedTuple):
@@ -35,17 +38,18 @@ class Benchmark(NamedTuple):
 
     run: Callable[[Path], str]
     page: str
+    one_thread: bool = False  # for every tool in it
 
 
 BENCHMARKS = {
-    "features": Benchmark(features.run, "docs/speed.md"),
+    "features": Benchmark(features.run, "docs/speed.md", one_thread=True),
     "training": Benchmark(training.run, "docs/speed.md"),
     "microbatch": Benchmark(microbatch.run, "docs/speed.md"),
     "detection": Benchmark(detection.run, "docs/speed.md"),
     "startup": Benchmark(startup.run, "docs/speed.md"),
     "growth": Benchmark(growth.run, "docs/speed.md"),
-    "scoring": Benchmark(scoring.run, "docs/metrics.md"),
-    "psds": Benchmark(psds.run, "docs/metrics.md"),
+    "scoring": Benchmark(scoring.run, "docs/metrics.md", one_thread=True),
+    "psds": Benchmark(psds.run, "docs/metrics.md", one_thread=True),
 }
 
 
@@ -77,11 +81,32 @@ def main() -> None:
     if unknown:
         sys.exit(f"There is no benchmark {unknown[0]!r}. Known: {', '.join(BENCHMARKS)}.")
     for name in names:
-        benchmark = BENCHMARKS[name]
-        text = f"{benchmark.run(SHARED)}\n\n{describe_machine()}"
-        write_part(ROOT / benchmark.page, name, text)
-        print(f"{name} -> {benchmark.page}\n\n{text}\n", flush=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks", HERE, name],
+            env=environment_of(BENCHMARKS[name]),
+            check=False,
+        )
+        if done.returncode:
+            sys.exit(f"The benchmark {name!r} failed.")
+
+
+def environment_of(benchmark: Benchmark) -> dict[str, str]:
+    """Return the environment of its process: one thread for every tool in it, or their default."""
+    clean = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    one = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
+    return clean | (one if benchmark.one_thread else {})
+
+
+def run_here(name: str) -> None:
+    """Run one benchmark in this process, and write what it returns."""
+    benchmark = BENCHMARKS[name]
+    text = f"{benchmark.run(SHARED)}\n\n{describe_machine()}"
+    write_part(ROOT / benchmark.page, name, text)
+    print(f"{name} -> {benchmark.page}\n\n{text}\n", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [HERE]:
+        run_here(sys.argv[2])
+    else:
+        main()

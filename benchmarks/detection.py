@@ -6,9 +6,7 @@ make it slower.
 """
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import training
+from benchmarks.process import answer, measure, peak_memory
 from benchmarks.textbook import Textbook
 from earmark.audio import read_audio, write_audio
 from earmark.bundle import Bundle, load_bundle, save_bundle
@@ -32,6 +31,7 @@ from earmark.machine import keep_memory, n_cores
 from earmark.model import Model, ModelConfig
 from earmark.threads import map_in_threads
 
+MODULE = "benchmarks.detection"
 ROUNDS = 3
 RATE, MINUTES, N_CLASSES, BATCH = 44100, 10, 17, 8
 N_CLASSES_PANNS = 527
@@ -60,9 +60,10 @@ def run(shared: Path) -> str:
         if PANNS.exists():
             entries.append(("panns", str(minute)))
         for _ in range(ROUNDS):
-            peak = max(peak, training.measure(["peak"])["rate"])
+            peak = max(peak, measure(training.MODULE, "peak")["rate"])
             for entry in entries:
-                found = measure(entry)
+                is_panns = entry[0] == "panns"
+                found = listen_with_panns(entry[1]) if is_panns else measure(MODULE, *entry)
                 best[entry] = better(best.get(entry, {}), found)
     by_name = {(words[0], *(Path(word).stem for word in words[1:])): v for words, v in best.items()}
     return "\n\n".join([report_networks(peak, by_name), report_all_in(by_name), tried(by_name)])
@@ -165,27 +166,12 @@ def tried(best: dict[tuple[str, ...], Figures]) -> str:
     )
 
 
-def measure(words: tuple[str, ...]) -> Figures:
-    """Run a worker in a process of its own; return what it measured."""
-    if words[0] == "panns":
-        command = [str(PANNS), "benchmarks/panns/listen.py", words[1], str(n_cores())]
-    else:
-        command = [sys.executable, "-m", "benchmarks.detection", *words]
-    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    environment["PYTHONWARNINGS"] = "ignore"
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        raise RuntimeError(f"The benchmark {' '.join(words)} failed:\n{done.stderr}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    print(*words, found, flush=True)
-    assert isinstance(found, dict)
+def listen_with_panns(path: str) -> Figures:
+    """Run panns_inference in its own environment; return what it measured."""
+    command = [str(PANNS), "benchmarks/panns/listen.py", path, str(n_cores())]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: Figures = json.loads(done.stdout.splitlines()[-1])
     return found
-
-
-def peak_memory() -> float:
-    """Bytes; not `ru_maxrss`, which begins with the peak of the process that started this one."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return float(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def make_recordings(esc50: Path, folder: Path) -> tuple[Path, Path]:
@@ -340,8 +326,4 @@ WORKERS: dict[str, Callable[..., Figures]] = {
 }
 
 if __name__ == "__main__":
-    name, *words = sys.argv[1:] or ["all"]
-    if name == "all":
-        print(run(Path("../shared")))
-    else:
-        print(json.dumps(WORKERS[name](*words)))
+    answer(WORKERS)

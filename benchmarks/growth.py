@@ -5,8 +5,6 @@ is the peak of the process, of which torch alone takes some 220 MB.
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.detection import made_bundle, peak_memory
+from benchmarks.detection import made_bundle
+from benchmarks.process import measure, peak_memory
 from earmark.audio import write_audio
 from earmark.decoding import Decoding, decode_events
 from earmark.detector import Detector
@@ -40,9 +39,9 @@ Series = dict[int, Figures]
 
 def run(shared: Path) -> str:
     """Measure, draw docs/images/growth.png, and return the figures in Markdown."""
-    length = {minutes: measure("length", minutes) for minutes in MINUTES}
-    clips = {count: measure("clips", count) for count in CLIPS}
-    classes = {count: measure("classes", count) for count in CLASSES}
+    length = {minutes: measure_at("length", minutes) for minutes in MINUTES}
+    clips = {count: measure_at("clips", count) for count in CLIPS}
+    classes = {count: measure_at("classes", count) for count in CLASSES}
     draw(length, clips, classes)
     return "\n\n".join(
         [
@@ -100,21 +99,9 @@ def draw(length: Series, clips: Series, classes: Series) -> None:
     save(figure, PICTURE)
 
 
-def measure(name: str, count: int) -> Figures:
-    """Measure one point in a process of its own."""
-    environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.growth", name, str(count)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    if done.returncode:
-        raise RuntimeError(f"The benchmark {name} {count} failed:\n{done.stderr}")
-    found: Figures = json.loads(done.stdout.splitlines()[-1])
-    print(name, count, found, flush=True)
-    return found
+def measure_at(name: str, count: int) -> Figures:
+    """Measure one point."""
+    return measure("benchmarks.growth", name, str(count))
 
 
 class NoiseDetector(Detector):

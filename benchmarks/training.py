@@ -6,7 +6,6 @@ the machine can only make it slower. Ours is `earmark.training.fit` on a feature
 """
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
+from benchmarks.process import answer, measure, peak_memory
 from benchmarks.textbook import Textbook, take_step
 from earmark.audio import write_audio
 from earmark.checkpoint import read_checkpoint
@@ -31,6 +31,7 @@ from earmark.settings import Settings
 from earmark.store import build_store
 from earmark.training import Job, fit
 
+MODULE = "benchmarks.training"
 ROUNDS = 2
 N_FRAMES, N_MELS, N_CLASSES = 500, 80, 17
 N_CLIPS = {"paper": 32, "fast": 256}  # two micro-batches; eight steps
@@ -55,12 +56,12 @@ def run(shared: Path) -> str:
     peak = 0.0
     best: dict[tuple[str, str], dict[str, float]] = {}
     for _ in range(ROUNDS):
-        peak = max(peak, measure(["peak"])["rate"])
+        peak = max(peak, measure(MODULE, "peak")["rate"])
         for entry, words in entries.items():
-            found = measure(words)
+            found = measure(MODULE, *words)
             if entry not in best or found["clips_per_second"] > best[entry]["clips_per_second"]:
                 best[entry] = found
-    equal = measure(["losses"])
+    equal = measure(MODULE, "losses")
     return report(peak, batch, best, equal)
 
 
@@ -119,26 +120,9 @@ def operations(preset: str) -> int:
     return ModelConfig.preset(preset, N_CLASSES).operations(N_FRAMES)
 
 
-def measure(words: list[str]) -> dict[str, Any]:
-    """Run a worker in a process of its own; return what it measured."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.training", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
-    if done.returncode:
-        raise RuntimeError(f"The benchmark {' '.join(words)} failed:\n{done.stderr}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    print(*words, found, flush=True)
-    assert isinstance(found, dict)
-    return found
-
-
 def largest_batch(preset: str) -> int:
     """Return the largest power of two, up to 128, of clips with which a textbook's step fits."""
-    sizes = [measure(["textbook", preset, str(size)])["memory"] for size in (1, 3)]
+    sizes = [measure(MODULE, "textbook", preset, str(size))["memory"] for size in (1, 3)]
     a_clip = (sizes[1] - sizes[0]) / 2
     # What the system could make free counts, as its cache of files.
     about = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -158,7 +142,7 @@ def measure_peak() -> dict[str, float]:
     """Multiply-adds a second, in G, of all cores at once, each with matrices of its own."""
     children = [
         subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.training", "one-core"],
+            [sys.executable, "-m", MODULE, "one-core"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -182,7 +166,6 @@ def measure_core() -> dict[str, float]:
 
 def measure_textbook(preset: str, n_clips: str) -> dict[str, float]:
     """Clips a second of one step, after a small one to warm up."""
-    torch.set_num_threads(n_cores())  # torch's default, which benchmarks/__init__ has taken away
     model = Textbook(ModelConfig.preset(preset, N_CLASSES)).train()
     optimiser = torch.optim.Adam(model.parameters(), 1e-3)
     batch, targets = noise(int(n_clips))
@@ -252,10 +235,6 @@ def measure_losses() -> dict[str, list[float]]:
     return losses
 
 
-def peak_memory() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
-
-
 WORKERS: dict[str, Callable[..., dict[str, Any]]] = {
     "peak": measure_peak,
     "one-core": measure_core,
@@ -265,8 +244,4 @@ WORKERS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 if __name__ == "__main__":
-    name, *words = sys.argv[1:] or ["all"]
-    if name == "all":
-        print(run(Path("../shared")))
-    else:
-        print(json.dumps(WORKERS[name](*words)))
+    answer(WORKERS)
