@@ -70,7 +70,7 @@ def test_gain_of_six_decibels_is_at_most_a_factor_of_four_in_power():
 
 def test_a_shift_rotates_the_real_frames_and_leaves_padding_where_it_is():
     x, mask = clips()
-    shifted = shift_time(x, mask, 20, rng())
+    shifted, _ = shift_time(x, mask, torch.zeros(len(x), 1), 20, rng())
     for clip, moved, length in zip(x, shifted, mask.sum(1).tolist(), strict=True):
         assert moved[length:].equal(clip[length:])
         rotations = [clip[:length].roll(k, 0) for k in range(-20, 21)]

@@ -15,8 +15,8 @@ REPO = Path(__file__).parent.parent
 
 # A room imports only from rooms above it.
 ROOMS = """
-errors machine threads workers frames tables tensors events curves tags containers audio sounds
-soundbank synth features journal data store doctor augment
+errors machine threads workers strict frames tables tensors events curves tags containers audio
+sounds soundbank synth scenery features journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
 norm layers model folding loss decoding
 metrics.rates metrics.sides metrics.segment metrics.matching metrics.event metrics.confusion
@@ -27,8 +27,9 @@ answers evaluation
 tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
 tuning
 settings batches checkpoint training bundle detector
-plots.figure plots.network plots.scores plots.evaluation plots report learning demo
-cli.front cli.data cli.learn cli.hear cli.score cli __main__
+plots.figure plots.network plots.scores plots.runs plots.evaluation plots report learning demo
+compare.plan compare.unit compare.table compare.run compare
+cli.front cli.data cli.learn cli.hear cli.score cli.study cli __main__
 """.split()  # noqa: SIM905 - read as the data flows
 
 

@@ -1,7 +1,8 @@
 """A batch of training clips -> the same batch, changed: what makes few recordings seem many.
 
 Conventions: log-mels are (batch, frames, mels) in raw log units, natural logarithm of power, with
-`mask` (batch, frames) or None; targets are (batch, classes). Every change draws from the given
+`mask` (batch, frames) or None; targets are (batch, classes), or (batch, frames, classes) where they
+tell the time, and then move with the sound. Every change draws from the given
 generator alone, so a step of training can be repeated to the bit. All are off by default.
 """
 
@@ -69,7 +70,8 @@ def augment(
     if config.gain_db:
         log_mel = change_gain(log_mel, config.gain_db, generator)
     if config.time_shift:
-        log_mel = shift_time(log_mel, mask, ruler.count(config.time_shift), generator)
+        most_frames = ruler.count(config.time_shift)
+        log_mel, targets = shift_time(log_mel, mask, targets, most_frames, generator)
     if config.mixup:
         log_mel, mask, targets = mix_up(log_mel, mask, targets, config.mixup, generator)
     if config.n_time_masks:
@@ -89,15 +91,16 @@ def change_gain(log_mel: Tensor, most_db: float, generator: Generator) -> Tensor
 
 
 def shift_time(
-    log_mel: Tensor, mask: Tensor | None, most_frames: int, generator: Generator
-) -> Tensor:
+    log_mel: Tensor, mask: Tensor | None, targets: Tensor, most_frames: int, generator: Generator
+) -> tuple[Tensor, Tensor]:
     """Rotate each clip within its real frames, by up to `most_frames` either way."""
-    batch, n_frames, n_mels = log_mel.shape
+    batch, n_frames, _ = log_mel.shape
     shifts = torch.randint(-most_frames, most_frames + 1, (batch, 1), generator=generator)
     index = torch.arange(n_frames).expand(batch, n_frames)
     lengths = torch.full((batch, 1), n_frames) if mask is None else mask.sum(1, keepdim=True)
     rotated = torch.where(index < lengths, (index - shifts) % lengths.clamp(min=1), index)
-    return log_mel.gather(1, rotated[:, :, None].expand(batch, n_frames, n_mels))
+    clip = torch.arange(batch)[:, None]
+    return log_mel[clip, rotated], targets[clip, rotated] if targets.ndim == 3 else targets
 
 
 def mix_up(
@@ -113,14 +116,15 @@ def mix_up(
     drawn = np.random.default_rng(seed).beta(alpha, alpha, len(log_mel))
     share = torch.from_numpy(drawn).to(log_mel.dtype)
     share = torch.maximum(share, 1 - share)  # the clip itself stays the louder one
-    mixed_targets = share[:, None] * targets + (1 - share[:, None]) * targets[partner]
     own = share[:, None, None]
+    of_targets = own if targets.ndim == 3 else share[:, None]
+    targets = of_targets * targets + (1 - of_targets) * targets[partner]
     if mask is not None:
         other_mask = mask[partner]
         only_own, only_other = mask & ~other_mask, other_mask & ~mask
         own = torch.where(only_own[:, :, None], 1, torch.where(only_other[:, :, None], 0, own))
         mask = mask | other_mask
-    return own * log_mel + (1 - own) * log_mel[partner], mask, mixed_targets
+    return own * log_mel + (1 - own) * log_mel[partner], mask, targets
 
 
 def blank(

@@ -7,9 +7,11 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
 from earmark.data import Manifest, pad_batch
 from earmark.features import FeatureConfig
+from earmark.frames import Frames
 from earmark.settings import TrainingConfig
 from earmark.store import FeatureStore
 
@@ -21,6 +23,40 @@ def read_batch(
     clips = [torch.tensor(store[manifest.files[row]], dtype=torch.float32) for row in rows]
     batch, mask = pad_batch(clips)
     return batch, None if bool(mask.all()) else mask, manifest.targets[list(rows)]
+
+
+def read_frame_targets(
+    manifest: Manifest, rows: Sequence[int], ruler: Frames, n_frames: int
+) -> Tensor:
+    """Return when each class sounds, (batch, frames, classes): 1 where a frame's middle is within.
+
+    >>> from pathlib import Path
+    >>> from earmark.events import Event
+    >>> clips = Manifest(("a",), (Path("a"),), ((),), ("dog",))
+    >>> clips = clips.with_events({"a": [Event(0.1, 0.3, "dog")]})
+    >>> read_frame_targets(clips, [0], Frames(10), 4).flatten()
+    tensor([0., 1., 1., 0.])
+    """
+    centres = ruler.centres(n_frames)
+    targets = np.zeros((len(rows), n_frames, len(manifest.labels)), np.float32)
+    columns = {label: column for column, label in enumerate(manifest.labels)}
+    for at, row in enumerate(rows):
+        for event in manifest.events[row]:
+            within = (event.onset <= centres) & (centres < event.offset)
+            targets[at, within, columns[event.label]] = 1.0
+    return torch.from_numpy(targets)
+
+
+def pool_targets(targets: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+    """Average (batch, frames, classes) over every `factor` frames, of the real ones alone.
+
+    >>> pool_targets(torch.tensor([1.0, 0.0, 1.0]).view(1, 3, 1), None, 2).flatten()
+    tensor([0.5000, 1.0000])
+    """
+    real = torch.ones(targets.shape[:2]) if mask is None else mask.to(targets.dtype)
+    share = F.avg_pool1d(real.unsqueeze(1), factor, ceil_mode=True).transpose(1, 2)
+    sums = F.avg_pool1d((targets * real.unsqueeze(2)).transpose(1, 2), factor, ceil_mode=True)
+    return sums.transpose(1, 2) / torch.where(share > 0, share, 1)
 
 
 def draw_seed(*parts: int) -> int:

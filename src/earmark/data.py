@@ -18,8 +18,8 @@ Two files in one place are an error; nothing is guessed.
 
 import os
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -31,6 +31,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from earmark.audio import SUFFIXES, find_audio
 from earmark.errors import DataError, SettingError
+from earmark.events import Event
 from earmark.tags import read_tags, tags_from_folders
 
 PathLike = str | os.PathLike[str]
@@ -46,6 +47,7 @@ class Manifest:
         tags: of each clip, sorted.
         labels: the classes, in the order of the targets.
         missing: names in the table without audio.
+        events: of each clip, where onsets and offsets are to be learned from; else empty.
 
     >>> paths = [Path("a.wav"), Path("b.wav")]
     >>> Manifest(("a.wav", "b.wav"), paths, [("dog",), ()], ("cat", "dog")).targets
@@ -58,14 +60,20 @@ class Manifest:
     tags: tuple[tuple[str, ...], ...]
     labels: tuple[str, ...]
     missing: tuple[str, ...] = ()
+    events: tuple[tuple[Event, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("files", "paths", "tags", "labels", "missing"):
+        for name in ("files", "paths", "tags", "labels", "missing", "events"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not len(self.files) == len(self.paths) == len(self.tags):
             raise SettingError(
                 "A manifest has a path and tags for each of its files. Got "
                 f"{len(self.files)} files, {len(self.paths)} paths, {len(self.tags)} tags."
+            )
+        if self.events and len(self.events) != len(self.files):
+            raise SettingError(
+                "A manifest has events for each of its files, or for none. Got "
+                f"{len(self.files)} files and the events of {len(self.events)}."
             )
         _check_once("file", self.files)
         _check_once("label", self.labels)
@@ -149,7 +157,25 @@ class Manifest:
             tuple(self.paths[row] for row in rows),
             tuple(self.tags[row] for row in rows),
             self.labels,
+            events=tuple(self.events[row] for row in rows) if self.events else (),
         )
+
+    def with_events(self, table: Mapping[str, Sequence[Event]]) -> "Manifest":
+        """Return the same clips with their onsets and offsets, and the tags that these give.
+
+        >>> manifest = Manifest(("a", "b"), (Path("a"), Path("b")), (("x",), ()), ("x",))
+        >>> manifest.with_events({"a": [Event(0.0, 1.0, "x")], "b": []}).events[0][0].offset
+        1.0
+        """
+        lacking = [file for file in self.files if file not in table]
+        if lacking:
+            raise DataError(
+                f"{len(lacking)} of {len(self)} clips are not in the table of events, the first is "
+                f"{lacking[0]!r}; a clip without any event needs a row with its name alone."
+            )
+        events = tuple(tuple(table[file]) for file in self.files)
+        tags = tuple(tuple(sorted({event.label for event in found})) for found in events)
+        return replace(self, tags=tags, events=events)
 
     def split(self, fraction: float, seed: int = 0) -> tuple["Manifest", "Manifest"]:
         """Return the larger and the smaller part of a split, alike in their classes.

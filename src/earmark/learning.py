@@ -56,9 +56,10 @@ def train(
     out: PathLike = "run",
     *,
     valid_audio: PathLike | None = None,
+    strong: PathLike | None = None,
     preset: str = "fast",
     config: PathLike | None = None,
-    settings: Iterable[str] = (),
+    settings: Iterable[str] | Settings = (),
     store: PathLike | None = None,
     devices: int = 1,
     nodes: int = 1,
@@ -78,9 +79,13 @@ def train(
         audio: folder of the recordings that the tables name.
         out: folder for all that comes of it.
         valid_audio: folder of the validation recordings, if it is another one.
+        strong: table of the onsets and offsets in the training clips, to learn from in place of
+            their tags; validation keeps to tags. For those who have such a table, and to see how
+            much is lost without.
         preset: "paper" or "fast"; see `earmark.settings`.
         config: a TOML file of settings that change the preset.
-        settings: words such as "model.pooling=attention" that change it further.
+        settings: words such as "model.pooling=attention" that change it further; or all
+            `Settings`, in place of preset and file.
         store: folder of the computed features; in `out` without it. Several trainings may share it.
         devices: processes on this machine.
         nodes: machines, each running the same command under torchrun or SLURM.
@@ -96,13 +101,17 @@ def train(
     from earmark.training import Job, fit
 
     progress = progress and is_first_process()
-    chosen = Settings.load(preset, None if config is None else Path(config), settings)
+    chosen = settings
+    if not isinstance(chosen, Settings):
+        chosen = Settings.load(preset, None if config is None else Path(config), chosen)
     folder = Path(out)
     if not resume and (folder / CHECKPOINT).exists():
         raise SettingError(
             f"{folder} already holds a training; go on with it (--resume), or choose another --out."
         )
     train_clips = train if isinstance(train, Manifest) else Manifest.read(train, audio)
+    if strong is not None:
+        train_clips = train_clips.with_events(read_events(strong))
     valid_clips = valid
     if valid_clips is None:
         train_clips, valid_clips = train_clips.split(VALID_SHARE, chosen.training.seed)
@@ -371,6 +380,8 @@ def _bundle(
             "n_epochs": len(state.history),
             "best_epoch": state.best_epoch,
             "best_valid_loss": state.best_loss,
+            "seconds": sum(epoch.seconds for epoch in state.history),
+            "supervision": "strong" if train.events else "weak",
             "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
         },
     )

@@ -17,6 +17,7 @@ from earmark.errors import SettingError, choose
 from earmark.features import FeatureConfig
 from earmark.model import PRESETS as MODELS
 from earmark.model import ModelConfig
+from earmark.strict import build, read_toml
 
 SCHEDULES = ("constant", "cosine", "plateau")
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
@@ -115,11 +116,24 @@ class Settings:
         preset: str = "fast",
         config: str | Path | None = None,
         words: Iterable[str] = (),
+        *,
+        changes: Iterable[Mapping[str, Any]] = (),
+        where: str = "settings",
     ) -> "Settings":
-        """Return a preset, changed by a TOML file and then by words 'section.field=value'."""
+        """Return a preset, changed by a TOML file and then by words 'section.field=value'.
+
+        Args:
+            preset: one of `PRESETS`.
+            config: a TOML file with a table for each section.
+            words: changes, as on the command line.
+            changes: the same in plain values, section -> field -> value, before the words.
+            where: these come from, for errors.
+        """
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
         if config is not None:
-            _merge(tree, _read_toml(Path(config)), str(config))
+            _merge(tree, read_toml(Path(config)), str(config))
+        for change in changes:
+            _merge(tree, change, where)
         for word in [words] if isinstance(words, str) else words:
             name, equals, text = word.partition("=")
             section, dot, key = name.strip().partition(".")
@@ -136,7 +150,7 @@ class Settings:
     @classmethod
     def from_dict(cls, tree: Mapping[str, Mapping[str, Any]]) -> "Settings":
         """Return settings from plain values; types are checked."""
-        return cls(**{name: _build(kind, name, tree[name]) for name, kind in _SECTIONS.items()})
+        return cls(**{name: build(kind, name, tree[name]) for name, kind in _SECTIONS.items()})
 
     def for_classes(self, n_classes: int) -> "Settings":
         """Return the same with a network of that many classes."""
@@ -163,36 +177,12 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
             tree[section][key] = value
 
 
-def _build(kind: type, section: str, values: Mapping[str, Any]) -> Any:
-    """Return the config dataclass of a section, with values of the right types."""
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(kind).validate_python(dict(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join([section, *(str(part) for part in first["loc"])])
-        cause = first.get("ctx", {}).get("error")
-        if isinstance(cause, SettingError):
-            raise cause from None
-        raise SettingError(f"{name}: {first['msg']}. Got {first['input']!r}.") from None
-
-
 def _parse(text: str) -> Any:
     """Read a value as TOML would; what is no TOML value is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SettingError(f"There is no settings file {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} is not a TOML file: {error}.") from None
 
 
 _SECTIONS: dict[str, type] = {

@@ -6,6 +6,9 @@ repeated to the bit. A checkpoint is one safetensors file, written beside and mo
 every epoch and now and then within one; resuming from it at any moment ends with the weights of the
 run that was never stopped, on the same machine with the same number of threads and processes.
 
+Where the training clips carry events, their frames are learned from in place of their tags; the
+validation loss, which decides when to stop, is that of tags all the same.
+
 Batch norm counts the clips of all processes, and a step's loss is the mean over all of them: two
 processes follow the loss curve of one but for rounding and the draws of dropout. A batch may go
 through the network in micro-batches, whose gradients add up to that of the batch; batch norm then
@@ -17,7 +20,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +29,15 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from earmark.augment import augment
-from earmark.batches import cut, cut_share, draw_order, draw_seed, read_batch
+from earmark.batches import (
+    cut,
+    cut_share,
+    draw_order,
+    draw_seed,
+    pool_targets,
+    read_batch,
+    read_frame_targets,
+)
 from earmark.checkpoint import (
     CHECKPOINT,
     HISTORY,
@@ -39,7 +50,7 @@ from earmark.checkpoint import (
 from earmark.data import Manifest, clip_paths
 from earmark.errors import SettingError
 from earmark.features import normalise
-from earmark.loss import clip_loss
+from earmark.loss import clip_loss, frame_loss
 from earmark.machine import keep_memory, share_of_cores
 from earmark.model import Model
 from earmark.norm import MaskedBatchNorm
@@ -66,7 +77,10 @@ class Job:
 
     def fingerprint(self) -> str:
         """Tell one job from another: settings, labels, files and their tags."""
-        data = [[list(m.files), [list(t) for t in m.tags]] for m in (self.train, self.valid)]
+        data = [
+            [m.files, m.tags, [[astuple(event) for event in clip] for clip in m.events]]
+            for m in (self.train, self.valid)
+        ]
         text = json.dumps([self.settings.to_dict(), list(self.train.labels), data], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -145,9 +159,14 @@ def _step(
     seed = draw_seed(config.seed, state.epoch, state.step, fabric.global_rank)
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)  # dropout's
-    share = read_batch(store, job.train, rows[fabric.global_rank :: n_processes])
+    own_rows = rows[fabric.global_rank :: n_processes]
+    batch, mask, targets = read_batch(store, job.train, own_rows)
     ruler = job.settings.features.frames
-    batch, mask, targets = augment(*share, job.settings.augment, ruler, generator)
+    if job.train.events:
+        targets = read_frame_targets(job.train, own_rows, ruler, batch.shape[1])
+    batch, mask, targets = augment(batch, mask, targets, job.settings.augment, ruler, generator)
+    if job.train.events:
+        targets = pool_targets(targets, mask, job.settings.model.time_pool)
     batch = normalise(batch, job.settings.features)
     batch, mask, targets = fabric.to_device((batch, mask, targets))
     pieces = cut_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
@@ -157,14 +176,18 @@ def _step(
     for piece in pieces:
         own_mask = None if mask is None or bool(mask[piece].all()) else mask[piece]
         with fabric.no_backward_sync(model, enabled=piece is not pieces[-1]):
-            clip_probs = model(batch[piece], own_mask).clip_probs
+            said = model(batch[piece], own_mask)
+            clip_probs, of_piece = said.clip_probs, targets[piece].to(said.clip_probs.dtype)
             if not clip_probs.isfinite().all():
                 raise SettingError(
                     f"The network has run away in epoch {state.epoch}, to "
                     f"{clip_probs.flatten()[0]:g}; try a smaller training.learning_rate, or "
                     "training.gradient_clip=5."
                 )
-            loss = clip_loss(clip_probs, targets[piece].to(clip_probs.dtype))
+            if job.train.events:
+                loss = frame_loss(said.frame_probs, of_piece, said.mask)
+            else:
+                loss = clip_loss(clip_probs, of_piece)
             # Pieces differ by a clip; the mean is over clips, and processes are averaged.
             loss = loss * (len(clip_probs) * n_processes / len(rows))
             fabric.backward(loss)

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
@@ -45,11 +45,8 @@ def map_in_order(
         with _one_thread():
             yield from map(function, items)
         return
-    # Spawned, not forked: a fork of a process with threads (torch, BLAS) may hang.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker)
     pending: deque[Future[Result]] = deque()
-    try:
+    with _pool(processes) as pool:
         for item in items:
             with without_main():
                 pending.append(pool.submit(function, item))
@@ -57,6 +54,41 @@ def map_in_order(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def map_as_done(
+    function: Callable[[Item], Result], items: Collection[Item], processes: int
+) -> Generator[Result, None, None]:
+    """Yield `function(item)` of each item as it is done, from processes of one thread each.
+
+    For long work: where the caller stops, by an error or Ctrl-C, what is under way is ended.
+
+    >>> sorted(map_as_done(abs, [-1, -2], processes=1))
+    [1, 2]
+    """
+    if processes == 1:
+        yield from map(function, items)
+        return
+    others = set(multiprocessing.active_children())
+    with _pool(processes) as pool:
+        with without_main():
+            pending = [pool.submit(function, item) for item in items]
+        try:
+            for future in as_completed(pending):
+                yield future.result()
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - others:
+                child.terminate()
+            raise
+
+
+@contextmanager
+def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
+    # Spawned, not forked: a fork of a process with threads (torch, BLAS) may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker)
+    try:
+        yield pool
     except BrokenProcessPool as error:
         raise DataError(
             "A worker process died: memory may have run out; with processes=1 none are started."

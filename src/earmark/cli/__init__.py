@@ -5,9 +5,10 @@ data        demo, doctor, synth
 learn       train, tune, info
 hear        detect
 score       evaluate
+study       compare
 """
 
-from earmark.cli import data, hear, learn, score
+from earmark.cli import data, hear, learn, score, study
 from earmark.cli.front import app, main
 
-__all__ = ["app", "data", "hear", "learn", "main", "score"]
+__all__ = ["app", "data", "hear", "learn", "main", "score", "study"]

@@ -45,9 +45,21 @@ def doctor(
         raise typer.Exit(1)
 
 
+def _given(context: typer.Context) -> set[str]:
+    """Return the options that the user wrote, by name."""
+    by_default = ("DEFAULT", "DEFAULT_MAP")
+    sources = ((name, context.get_parameter_source(name)) for name in context.params)
+    return {name for name, source in sources if source and source.name not in by_default}
+
+
 @app.command()
 def synth(
+    context: typer.Context,
     out: Annotated[Path, typer.Argument(help="Folder for audio/, weak.tsv and strong.tsv.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of a soundbank, scenes and sets; in place of what follows."),
+    ] = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Number of scenes.")] = 100,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     bank: Annotated[
@@ -78,6 +90,23 @@ def synth(
     from earmark.sounds import NOISES
     from earmark.synth import SceneConfig, write_scenes
 
+    if config is not None:
+        from earmark.scenery import Scenery
+
+        front = {"out", "config", "suffix", "processes", "overwrite"}
+        given = _given(context) - front
+        if given:
+            raise SettingError(
+                f"--{min(given).replace('_', '-')} is for scenes without --config; write it into "
+                f"{config}."
+            )
+        sets = Scenery.read(config).write(
+            out, suffix=suffix, processes=processes, overwrite=overwrite
+        )
+        for name, of_set in sets.items():
+            n_events = sum(map(len, of_set.values()))
+            print(f"{out / name}: {len(of_set)} scenes with {n_events} events")
+        return
     if bank is not None and table is not None:
         raise SettingError("A soundbank is --bank FOLDER or --table TABLE, not both.")
     if table is None and (audio is not None or folds is not None):
@@ -88,7 +117,7 @@ def synth(
     elif table is not None:
         wanted = folds.split(",") if folds else None
         sounds = Soundbank.from_table(table, audio or table.parent, wanted)
-    config = SceneConfig(
+    scenes = SceneConfig(
         rate=rate,
         duration=duration,
         n_events=events,
@@ -101,7 +130,7 @@ def synth(
     made = write_scenes(
         out,
         n,
-        config,
+        scenes,
         seed,
         bank=sounds,
         prefix=prefix,

@@ -25,6 +25,10 @@ def train(
     ] = None,
     audio: AudioOption = None,
     valid_audio: ValidAudioOption = None,
+    strong: Annotated[
+        Path | None,
+        typer.Option(help="Table of onsets and offsets to learn from, in place of the tags."),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for all that comes of it.")] = Path(
         "run"
     ),
@@ -54,6 +58,7 @@ def train(
             audio,
             out,
             valid_audio=valid_audio,
+            strong=strong,
             preset=preset,
             config=config,
             settings=settings or (),

@@ -6,6 +6,7 @@ horizontal axis is seconds unless a title says otherwise.
     figure      an empty figure, and how it is written
     network     the hierarchy, its gradients, detections, the course of a training
     scores      scores of classes with intervals, confusion, precision-recall, PSD-ROC
+    runs        every run of a comparison as a dot
     evaluation  all pictures of an evaluation, in a folder
 """
 
@@ -17,6 +18,7 @@ from earmark.plots.network import (
     plot_hierarchy,
     plot_history,
 )
+from earmark.plots.runs import plot_runs
 from earmark.plots.scores import (
     plot_class_scores,
     plot_confusion,
@@ -34,5 +36,6 @@ __all__ = [
     "plot_history",
     "plot_precision_recall",
     "plot_psd_roc",
+    "plot_runs",
     "save",
 ]

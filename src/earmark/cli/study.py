@@ -1,0 +1,51 @@
+"""Words -> compare: many trainings of one plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from earmark.cli.front import JsonOption, app, print_json, tell
+
+
+@app.command()
+def compare(
+    plan: Annotated[Path, typer.Argument(help="TOML file: tables, settings, cells, seeds.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of its tables; else the plan's.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for results and tables.")] = Path(
+        "comparison"
+    ),
+    work: Annotated[
+        Path | None, typer.Option(help="Folder for features and models; else OUT/work.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Units at a time; else one a core.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train every cell of a plan with every seed, and tell which differences are real."""
+    from earmark.compare import Plan, run_plan, write_tables
+    from earmark.compare.table import comparison_grids
+
+    read = Plan.read(plan, data)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        results = run_plan(read, out, work or out / "work", processes, tell)
+    except KeyboardInterrupt:
+        tell("stopped; go on with the same command.")
+        raise typer.Exit(130) from None
+    comparisons = write_tables(read, results, out)
+    if as_json:
+        print_json({comparison.tuning: comparison.to_dict() for comparison in comparisons})
+        return
+    grids = [grid for comparison in comparisons for grid in comparison_grids(comparison)]
+    if markdown:
+        print("\n\n".join(grid.to_markdown() for grid in grids))
+        return
+    from rich.console import Console
+
+    for grid in grids:
+        Console().print(grid.to_rich())

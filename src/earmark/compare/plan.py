@@ -1,0 +1,199 @@
+"""A plan in a TOML file -> the units of a comparison, each a training of its own.
+
+Conventions: a cell is a name and the settings that make it; a unit is a cell and a seed. Units of
+one seed share the start of their weights where the sizes agree, the order of clips, dropout and
+augmentation, so cells are compared in pairs, seed by seed. Paths in a plan are seen from the folder
+of the data (`--data`, or else that of the plan). A table's recordings are in `audio` beside it.
+
+    [data]                  tables: train, valid and test; train_events and valid_events if wanted
+    preset = "fast"         on top, before any table
+    [settings.training]     what all cells share, in the sections of `earmark.settings`
+    [grid]                  seeds = 5; then one table for each axis, of names and what they change:
+    [grid.pooling]          linear = {model.pooling = "linear"} and so on
+    [grid.structure]        single = {model.stages = []} and so on
+    [cells."other"]         seeds = 3, against = "linear, single", settings = {...}, strong = true
+
+A cell of the grid has the names of its values, as in 'linear, single', and is compared with the
+cell that has the first value of the last axis. `strong` learns from `train_events`: the oracle.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from earmark.errors import DataError, SettingError, choose
+from earmark.settings import Settings
+from earmark.strict import build, read_toml
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The tables, as paths from the folder of the data."""
+
+    train: str
+    valid: str
+    test: str
+    train_events: str = ""
+    valid_events: str = ""
+
+
+@dataclass(frozen=True)
+class CellConfig:
+    """What a cell changes, how often it is run, and what it is compared with."""
+
+    seeds: int = 3
+    against: str = ""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    strong: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One training of a cell; `key` names its files."""
+
+    cell: str
+    seed: int
+    settings: Settings
+    strong: bool
+    fingerprint: str
+
+    @property
+    def key(self) -> str:
+        """The name of its files, without any sign that a file system minds.
+
+        >>> Unit("linear, (5, 5)", 3, Settings(), False, "").key
+        'linear-5-5-seed3'
+        """
+        letters = "".join(sign if sign.isalnum() else " " for sign in self.cell)
+        return "-".join([*letters.split(), f"seed{self.seed}"])
+
+    def with_threads(self, threads: int) -> "Unit":
+        """Return the same unit on so many threads, unless its settings name a number."""
+        own = self.settings.training
+        training = replace(own, threads=own.threads or threads)
+        return replace(self, settings=replace(self.settings, training=training))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared: tables, cells in their order, and what all of them share."""
+
+    source: Path
+    data: dict[str, Path]
+    preset: str
+    shared: dict[str, dict[str, Any]]
+    cells: dict[str, CellConfig]
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
+    ) -> "Plan":
+        """Read a plan; see the top of this room."""
+        source = Path(path)
+        tree = read_toml(source)
+        for name in tree:
+            choose(f"table in {source}", name, ("data", "preset", "settings", "grid", "cells"))
+        if "data" not in tree:
+            raise SettingError(f"{source} needs a table [data] with train, valid and test.")
+        tables = build(DataConfig, "data", tree["data"])
+        folder = source.parent if data is None else Path(data)
+        paths = {name: folder / text for name, text in vars(tables).items() if text}
+        for name, table in paths.items():
+            if not table.is_file():
+                raise DataError(f"There is no table {table} (data.{name}); is --data right?")
+        preset, shared = tree.get("preset", "fast"), tree.get("settings", {})
+        cells = _grid_cells(tree.get("grid", {}))
+        for name, values in tree.get("cells", {}).items():
+            if name in cells:
+                raise SettingError(f"{source}: the cell {name!r} is in the grid already.")
+            cells[name] = build(CellConfig, f"cells.{name}", values)
+        if not cells:
+            raise SettingError(f"{source} has no cells; it needs a table [grid] or [cells].")
+        plan = cls(source, paths, preset, shared, cells)
+        plan._check()
+        return plan
+
+    def units(self) -> list[Unit]:
+        """All units: the first seed of every cell, then the second, and so on."""
+        most = max(cell.seeds for cell in self.cells.values())
+        return [
+            self._unit(name, seed)
+            for seed in range(most)
+            for name, cell in self.cells.items()
+            if seed < cell.seeds
+        ]
+
+    def audio(self, table: str) -> Path:
+        """Return the folder of a table's recordings."""
+        return self.data[table].parent / "audio"
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """The cells to compare, as (cell it is compared with, cell)."""
+        return [(cell.against, name) for name, cell in self.cells.items() if cell.against]
+
+    def _check(self) -> None:
+        keys: dict[str, str] = {}
+        for name, cell in self.cells.items():
+            if cell.against:
+                choose("cell", cell.against, self.cells)
+            if cell.strong and "train_events" not in self.data:
+                raise SettingError(f"The cell {name!r} is strong; it needs data.train_events.")
+            key = self._unit(name, 0).key
+            if keys.setdefault(key, name) != name:
+                raise SettingError(
+                    f"The cells {keys[key]!r} and {name!r} would share files; rename one."
+                )
+
+    def _unit(self, name: str, seed: int) -> Unit:
+        cell = self.cells[name]
+        changes = [self.shared, cell.settings, {"training": {"seed": seed}}]
+        settings = Settings.load(self.preset, changes=changes, where=str(self.source))
+        said = [settings.to_dict(), cell.strong, *(self._digest(table) for table in self.data)]
+        text = json.dumps(said, sort_keys=True)
+        return Unit(
+            name, seed, settings, cell.strong, hashlib.sha256(text.encode()).hexdigest()[:16]
+        )
+
+    def _digest(self, table: str) -> str:
+        return hashlib.sha256(self.data[table].read_bytes()).hexdigest()
+
+
+def _grid_cells(grid: Mapping[str, Any]) -> dict[str, CellConfig]:
+    """Return the cells of a grid: every value of every axis with every other."""
+    if not grid:
+        return {}
+    seeds = grid.get("seeds", CellConfig.seeds)
+    axes = {name: values for name, values in grid.items() if name != "seeds"}
+    for name, values in axes.items():
+        if not isinstance(values, Mapping) or not values:
+            raise SettingError(f"grid.{name} is a table of names and what they change.")
+    cells = {}
+    for names in product(*axes.values()):
+        changes: dict[str, dict[str, Any]] = {}
+        for axis, name in zip(axes.values(), names, strict=True):
+            for section, values in _sections(axis[name]):
+                changes.setdefault(section, {}).update(values)
+        first = (*names[:-1], next(iter(axes[list(axes)[-1]])))
+        against = "" if names == first else ", ".join(first)
+        told = {"seeds": seeds, "against": against, "settings": changes}
+        cells[", ".join(names)] = build(CellConfig, "grid", told)
+    return cells
+
+
+def _sections(changes: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the sections of a change such as {model = {pooling = "linear"}}."""
+    if not isinstance(changes, Mapping):
+        raise SettingError(f"A change is a table such as {{model.stages = []}}. Got {changes!r}.")
+    for section, values in changes.items():
+        if not isinstance(values, Mapping):
+            raise SettingError(f"A setting has a section, as model.stages. Got {section!r}.")
+        yield section, values

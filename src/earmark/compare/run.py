@@ -1,0 +1,96 @@
+"""A plan -> the results of all its units, one finished unit at a time, and the table of them.
+
+Conventions: `out` holds one JSON file a unit, the table as Markdown and JSON, and the picture;
+`work` holds features, checkpoints and models, and may be thrown away. Units run side by side in
+processes of one thread each, which on a CPU is faster than one after the other with all threads.
+What is done is never done again; a unit that was stopped goes on from its checkpoint.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from earmark.compare.plan import Plan, Unit
+from earmark.compare.table import Comparison, compare_results, comparison_grids
+from earmark.compare.unit import Bench, Result, run_unit
+from earmark.errors import SettingError
+from earmark.machine import n_cores
+from earmark.plots import plot_runs, save
+from earmark.tables import write_beside
+from earmark.workers import map_as_done
+
+TABLE, PICTURE = "table", "runs.png"
+
+
+def run_plan(
+    plan: Plan,
+    out: Path,
+    work: Path,
+    processes: int | None = None,
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> list[Result]:
+    """Run what is not done yet; return all results, in the order of the plan."""
+    units = plan.units()
+    todo = [unit for unit in units if read_result(out, unit) is None]
+    tell(f"{len(units)} units, {len(units) - len(todo)} of them done already.")
+    if todo:
+        processes = min(processes or n_cores(), len(todo))
+        bench = Bench(plan, work)
+        bench.compute_features(todo[0])
+        started = time.monotonic()
+        work_on = partial(_run, bench, out, 1 if processes > 1 else 0)
+        for done, unit in enumerate(map_as_done(work_on, todo, processes), start=1):
+            a_unit = (time.monotonic() - started) / done
+            left = a_unit * (len(todo) - done)
+            tell(f"{unit.key} is done; {len(todo) - done} to go, about {_hours(left)}.")
+    return [result for unit in units if (result := read_result(out, unit)) is not None]
+
+
+def read_result(out: Path, unit: Unit) -> Result | None:
+    """Return the result of a unit, if it is there; raise if it is that of another plan."""
+    path = out / f"{unit.key}.json"
+    if not path.exists():
+        return None
+    result = Result.read(path)
+    if result.fingerprint != unit.fingerprint:
+        raise SettingError(
+            f"{path} was made with other settings or other tables than the plan has now; choose "
+            "another --out, or remove it."
+        )
+    return result
+
+
+def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Comparison]:
+    """Write the tables of all results and the picture; return the statistics."""
+    names = [name for name in results[0].scores if name != "curves"]
+    comparisons = [compare_results(results, plan.pairs(), name) for name in names]
+    grids = [grid for comparison in comparisons for grid in comparison_grids(comparison)]
+    text = "\n\n".join(grid.to_markdown() for grid in grids) + "\n"
+    write_beside(out / f"{TABLE}.md", text.encode())
+    plain = {comparison.tuning: comparison.to_dict() for comparison in comparisons}
+    write_beside(out / f"{TABLE}.json", (json.dumps(plain, indent=1) + "\n").encode())
+    if find_spec("matplotlib") is not None:
+        values = {
+            title: {cell: metrics[name].values for cell, metrics in comparisons[0].cells.items()}
+            for name, title in (("er", "ER"), ("f1", "F1"), ("event", "event F1"), ("map", "mAP"))
+        }
+        save(plot_runs(values), out / PICTURE)
+    return comparisons
+
+
+def _run(bench: Bench, out: Path, threads: int, unit: Unit) -> Unit:
+    run_unit(bench, unit.with_threads(threads)).write(out / f"{unit.key}.json")
+    return unit
+
+
+def _hours(seconds: float) -> str:
+    """Return a duration for people.
+
+    >>> _hours(5400), _hours(40)
+    ('1 h 30 min', '1 min')
+    """
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
