@@ -69,6 +69,7 @@ def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Compariso
     comparisons = [compare_results(results, plan.pairs(), name) for name in names]
     grids = [grid for comparison in comparisons for grid in comparison_grids(comparison)]
     text = "\n\n".join(grid.to_markdown() for grid in grids) + "\n"
+    out.mkdir(parents=True, exist_ok=True)
     write_beside(out / f"{TABLE}.md", text.encode())
     plain = {comparison.tuning: comparison.to_dict() for comparison in comparisons}
     write_beside(out / f"{TABLE}.json", (json.dumps(plain, indent=1) + "\n").encode())

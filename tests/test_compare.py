@@ -1,0 +1,222 @@
+"""Comparisons: units that are resumed and never repeated, statistics one can check by hand."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tones import write_tones
+
+from earmark.compare import Plan, Result, compare_results, run_plan, write_tables
+from earmark.compare.table import comparison_grids
+from earmark.compare.unit import Bench, run_unit
+from earmark.errors import DataError, SettingError
+
+PLAN = """
+preset = "fast"
+
+[data]
+train = "train_weak.tsv"
+valid = "valid_weak.tsv"
+test = "test_strong.tsv"
+train_events = "train_strong.tsv"
+valid_events = "valid_strong.tsv"
+
+[settings.features]
+rate = 8000
+n_mels = 16
+f_max = 4000
+
+[settings.model]
+channels = [8, 8, 8, 8]
+last_channels = 16
+n_recurrent = 8
+dropout = 0.0
+
+[settings.training]
+batch_size = 8
+learning_rate = 0.005
+max_epochs = 2
+threads = 1
+
+[grid]
+seeds = 2
+
+[grid.structure]
+single = {model.stages = []}
+hierarchical = {model.stages = [5, 5]}
+
+[cells.oracle]
+seeds = 1
+against = "single"
+strong = true
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    home = tmp_path_factory.mktemp("compare")
+    for seed, part in enumerate(("train", "valid", "test")):
+        write_tones(home, 12, seed=seed, prefix=part)
+    (home / "plan.toml").write_text(PLAN)
+    return home
+
+
+@pytest.fixture(scope="module")
+def results(home):
+    return run_plan(Plan.read(home / "plan.toml"), home / "out", home / "work", processes=1)
+
+
+def test_a_plan_runs_the_first_seed_of_every_cell_first(home):
+    units = Plan.read(home / "plan.toml").units()
+    assert [unit.key for unit in units] == [
+        "single-seed0", "hierarchical-seed0", "oracle-seed0", "single-seed1", "hierarchical-seed1",
+    ]  # fmt: skip
+    assert units[1].settings.model.stages == (5, 5)
+    assert units[3].settings.training.seed == 1
+    assert Plan.read(home / "plan.toml").pairs() == [
+        ("single", "hierarchical"),
+        ("single", "oracle"),
+    ]
+
+
+def test_every_unit_leaves_a_result_with_all_scores(home, results):
+    assert len(results) == 5
+    for result in results:
+        assert result.scores["weak"].keys() == result.scores["strong"].keys()
+        assert 0 <= result.scores["curves"]["mean_average_precision"] <= 1
+        weak, counts = result.scores["weak"], result.counts["weak"]
+        n_ref = sum(counts["tp"]) + sum(counts["fn"])
+        assert weak["error_rate"] == pytest.approx(sum(counts["errors"]) / n_ref)
+        assert weak["recall"] == pytest.approx(sum(counts["tp"]) / n_ref)
+        assert Result.read(home / "out" / f"{result.cell}-seed{result.seed}.json") == result
+    assert results[2].training["supervision"] == "strong"
+
+
+def test_the_clip_that_is_shown_is_the_first_with_the_most_events(results):
+    shown = [result.shown for result in results]
+    assert len({clip["file"] for clip in shown}) == 1
+    assert len(shown[0]["frame_probs"]["low"]) == 50  # 4 s at 12.5 frames a second
+    assert shown[0]["thresholds"].keys() == {"weak", "strong"}
+
+
+def test_what_is_done_is_not_done_again(home, results):
+    before = {path: path.stat().st_mtime_ns for path in (home / "out").glob("*.json")}
+    told = []
+    again = run_plan(Plan.read(home / "plan.toml"), home / "out", home / "work", tell=told.append)
+    assert again == results
+    assert told == ["5 units, 5 of them done already."]
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_a_result_of_other_settings_is_not_taken_for_this_one(home, results, tmp_path):
+    changed = tmp_path / "plan.toml"
+    changed.write_text(PLAN.replace("max_epochs = 2", "max_epochs = 3"))
+    with pytest.raises(SettingError, match=r"single-seed0\.json was made with other settings"):
+        run_plan(Plan.read(changed, home), home / "out", home / "work")
+
+
+def test_a_unit_gives_the_same_result_on_any_day(home, results):
+    plan = Plan.read(home / "plan.toml")
+    unit = plan.units()[0].with_threads(1)
+    again = [run_unit(Bench(plan, home / f"work{day}"), unit) for day in (1, 2)]
+    assert replace(again[0], training={}) == replace(again[1], training={})
+
+
+def test_killed_it_goes_on_where_it_was(home, tmp_path):
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.replace("max_epochs = 2", "max_epochs = 8"))
+    words = [plan, "--data", home, "--out", tmp_path / "out", "--processes", "2", "--json"]
+    command = [sys.executable, "-m", "earmark", "compare", *map(str, words)]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("out/*.json")) and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(started.pid, signal.SIGKILL)
+    started.communicate()
+    done = {path.name: path.read_bytes() for path in tmp_path.glob("out/*-seed*.json")}
+    assert 0 < len(done) < 5
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"5 units, {len(done)} of them done already" in again.stderr
+    for name, content in done.items():
+        assert (tmp_path / "out" / name).read_bytes() == content
+    assert json.loads(again.stdout)["weak"]["seeds"]["single"] == [0, 1]
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "table.md", "table.json", "runs.png",
+    }  # fmt: skip
+
+
+def made_result(cell, seed, error_rate, f_measure=0.5):
+    names = ("substitution_rate", "deletion_rate", "insertion_rate", "precision", "recall")
+    tuned = dict.fromkeys((*names, "event_f_measure"), 0.1)
+    tuned |= {"error_rate": error_rate, "f_measure": f_measure}
+    errors = [round(1000 * error_rate)] * 20
+    counts = {"tp": [500] * 20, "fp": [500] * 20, "fn": [500] * 20, "errors": errors}
+    curves = {"psds1": 0.3, "psds2": 0.4, "mean_average_precision": 0.6}
+    return Result(cell, seed, "", {"weak": tuned, "curves": curves}, {"weak": counts}, {}, {}, {})
+
+
+def test_statistics_are_those_one_computes_by_hand():
+    of_a, of_b = [0.70, 0.74, 0.72], [0.60, 0.70, 0.62]
+    results = [made_result("a", seed, value) for seed, value in enumerate(of_a)]
+    results += [made_result("b", seed, value) for seed, value in enumerate(of_b)]
+    found = compare_results(results, [("a", "b")])
+    cell = found.cells["a"]["er"]
+    assert cell.mean == pytest.approx(0.72)
+    assert cell.deviation == pytest.approx(0.02)
+    # Clips are all alike here, so that draws of two runs alone spread: 0.02 / sqrt(2).
+    drawn = np.array([[x, y] for x in of_a for y in of_a]).mean(axis=1)
+    assert (cell.low, cell.high) == pytest.approx((drawn.min(), drawn.max()))
+    pair = found.pairs["a", "b"]["er"]
+    assert pair.difference == pytest.approx(-0.08)
+    assert pair.p_value == pytest.approx(0.25)  # all three fall: 2 of 8 flips
+    assert found.corrected["a", "b"]["er"] == pair.p_value
+
+
+def test_pairs_are_of_the_seeds_that_both_have():
+    results = [made_result("a", seed, 0.7 + seed / 100) for seed in (0, 1, 2)]
+    results += [made_result("b", seed, 0.6) for seed in (1, 2, 3)]
+    assert compare_results(results, [("a", "b")]).pairs["a", "b"]["er"].n_runs == 2
+    assert compare_results(results[:4], [("a", "b")]).pairs == {}
+
+
+def test_the_tables_name_every_cell_and_pair(home, results):
+    plan = Plan.read(home / "plan.toml")
+    comparisons = write_tables(plan, results, home / "tables")
+    text = (home / "tables" / "table.md").read_text()
+    for name in ("| single |", "| hierarchical |", "| oracle |", "hierarchical less single"):
+        assert name in text
+    assert [comparison.tuning for comparison in comparisons] == ["weak", "strong"]
+    assert "oracle less single" not in text  # one seed is no comparison
+    assert len(comparison_grids(comparisons[0])) == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("[data]", "[dato]", "'dato'; did you mean 'data'"),
+        ("seeds = 1", "seed = 1", "no setting 'cells.oracle.seed'; did you mean"),
+        ("model.stages = []", "model.stage = []", "no setting 'model.stage'; did you mean"),
+        ("model.stages = []", "stages = []", "A setting has a section"),
+        ('against = "single"', 'against = "singel"', "'singel'; did you mean 'single'"),
+        ('train_events = "train_strong.tsv"', "", "'oracle' is strong; it needs data.train_events"),
+        ("seeds = 2", "seeds = 0", "seeds must be 1 or more"),
+        ("[cells.oracle]", "[cells.single]", "'single' is in the grid already"),
+        ("[cells.oracle]", '[cells."single!"]', "would share files"),
+    ],
+)
+def test_a_slip_in_a_plan_is_told_in_a_sentence(home, tmp_path, before, after, sentence):
+    (tmp_path / "plan.toml").write_text(PLAN.replace(before, after, 1))
+    with pytest.raises(SettingError, match=sentence):
+        Plan.read(tmp_path / "plan.toml", home)
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    with pytest.raises(DataError, match=r"no table .*train_weak.tsv \(data.train\)"):
+        Plan.read(tmp_path / "plan.toml")

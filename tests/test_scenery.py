@@ -1,0 +1,95 @@
+"""Sets of scenes from one file: each from recordings of its own."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from earmark.audio import write_audio
+from earmark.errors import SettingError
+from earmark.events import read_events
+from earmark.scenery import Scenery
+
+FILE = """
+[bank]
+table = "clips.tsv"
+audio = "sounds"
+
+[scenes]
+rate = 8000
+duration = 2.0
+event_duration = [0.3, 1.0]
+n_events = [1, 2]
+classes = ["low", "high"]
+backgrounds = ["pink"]
+
+[sets.train]
+n = 3
+seed = 1
+folds = [1, 2]
+
+[sets.test]
+n = 2
+seed = 2
+folds = [3]
+"""
+
+
+@pytest.fixture
+def bank(tmp_path):
+    (tmp_path / "sounds").mkdir()
+    rows = ["filename\tcategory\tfold"]
+    for fold in (1, 2, 3):
+        for label, pitch in (("low", 300), ("high", 1500)):
+            wave = np.sin(2 * np.pi * pitch * np.arange(8000) / 8000)
+            write_audio(tmp_path / "sounds" / f"{label}{fold}.wav", 0.5 * wave, 8000)
+            rows.append(f"{label}{fold}.wav\t{label}\t{fold}")
+    (tmp_path / "clips.tsv").write_text("\n".join(rows))
+    (tmp_path / "scenes.toml").write_text(FILE)
+    return tmp_path
+
+
+def test_every_set_is_written_under_names_of_its_own(bank):
+    written = Scenery.read(bank / "scenes.toml").write(bank / "out")
+    assert {name: len(files) for name, files in written.items()} == {"train": 3, "test": 2}
+    assert list(written["test"]) == ["test_00000.wav", "test_00001.wav"]
+    assert read_events(bank / "out" / "test" / "strong.tsv") == written["test"]
+
+
+def test_a_set_hears_no_recording_of_another_fold(bank):
+    for label in ("low", "high"):  # only fold 3 is left, so only the test set can be made
+        for fold in (1, 2):
+            (bank / "sounds" / f"{label}{fold}.wav").unlink()
+    scenery = Scenery.read(bank / "scenes.toml")
+    assert len(scenery.write(bank / "out", ["test"])["test"]) == 2
+    with pytest.raises(Exception, match="there is no recording"):
+        scenery.write(bank / "out", ["train"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("[sets.train]", "[set.train]", "no table in .* 'set'; did you mean 'sets'"),
+        ("folds = [3]", "fold = [3]", "no setting 'sets.test.fold'; did you mean 'sets.test.folds"),
+        ("n = 2\nseed", 'n = "two"\nseed', "sets.test.n"),
+        ("rate = 8000", "rate = 80", "rate must be 8000 Hz or more"),
+        ('[bank]\ntable = "clips.tsv"\naudio = "sounds"', "", r"needs a table \[bank\]"),
+    ],
+)
+def test_a_slip_in_the_file_is_told_in_a_sentence(bank, before, after, sentence):
+    (bank / "scenes.toml").write_text(FILE.replace(before, after))
+    with pytest.raises(SettingError, match=sentence):
+        Scenery.read(bank / "scenes.toml")
+
+
+def test_the_command_makes_all_sets_and_minds_options_of_single_scenes(bank):
+    command = [sys.executable, "-m", "earmark", "synth", "out", "--config", "scenes.toml"]
+    done = subprocess.run(command, cwd=bank, capture_output=True, text=True, check=True)
+    assert "train: 3 scenes" in done.stdout
+    assert (bank / "out" / "train" / "weak.tsv").exists()
+    wrong = subprocess.run(
+        [*command, "--n", "3"], cwd=bank, capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 2
+    assert "--n is for scenes without --config" in wrong.stderr
