@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 # The field's own scorers, which need an old pandas: for tests and benchmarks only.
 ORACLES := .venv-oracles
+# A network and a runtime of the field, each with much of its own: for benchmarks only.
+PEERS  := .venv-peers
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs format clean
@@ -25,6 +27,11 @@ $(ORACLES)/ready: oracles/requirements.txt
 	$(ORACLES)/bin/python -m pip install --quiet --disable-pip-version-check --requirement oracles/requirements.txt
 	@touch $@
 
+$(PEERS)/ready: benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
+	@touch $@
+
 demo: $(READY) ## Run the main job on sounds made on the spot; pictures go to demo/
 	$(BIN)/earmark demo --out demo
 
@@ -37,7 +44,7 @@ check: $(READY) ## Lint, types and layout
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_house.py
 
-bench: $(READY) $(ORACLES)/ready ## Measure side by side; writes docs/speed.md and docs/metrics.md
+bench: $(READY) $(ORACLES)/ready $(PEERS)/ready ## Measure side by side; writes docs/speed.md and docs/metrics.md
 	$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## Make the tables and figures of docs/ anew
@@ -48,4 +55,4 @@ format: $(READY) ## Let ruff tidy the code
 	$(BIN)/ruff format .
 
 clean: ## Remove what the targets made
-	rm -rf $(VENV) $(ORACLES) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ORACLES) $(PEERS) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis

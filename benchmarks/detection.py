@@ -5,8 +5,6 @@ turns, in `ROUNDS` rounds, and the best of each counts: whatever else runs on th
 make it slower.
 """
 
-import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -36,7 +34,7 @@ ROUNDS = 3
 RATE, MINUTES, N_CLASSES, BATCH = 44100, 10, 17, 8
 N_CLASSES_PANNS = 527
 WINDOWS = {"paper": 24, "fast": 112}  # of the textbook, and of what was tried
-PANNS = Path(".venv-panns/bin/python")
+PANNS = "benchmarks.peers.panns"
 
 Figures = dict[str, Any]
 
@@ -57,13 +55,11 @@ def run(shared: Path) -> str:
                 ("all in", str(model), str(recording)),
                 ("tried", str(model), str(recording)),
             ]
-        if PANNS.exists():
-            entries.append(("panns", str(minute)))
+        entries.append(("panns", str(minute), str(n_cores())))
         for _ in range(ROUNDS):
             peak = max(peak, measure(training.MODULE, "peak")["rate"])
             for entry in entries:
-                is_panns = entry[0] == "panns"
-                found = listen_with_panns(entry[1]) if is_panns else measure(MODULE, *entry)
+                found = measure(PANNS if entry[0] == "panns" else MODULE, *entry)
                 best[entry] = better(best.get(entry, {}), found)
     by_name = {(words[0], *(Path(word).stem for word in words[1:])): v for words, v in best.items()}
     return "\n\n".join([report_networks(peak, by_name), report_all_in(by_name), tried(by_name)])
@@ -123,10 +119,11 @@ def report_all_in(best: dict[tuple[str, ...], Figures]) -> str:
         "|---|---:|---:|---:|---:|",
     ]
     figures = {}
-    if (found := best.get(("panns", "minute"))) is not None:
-        for how in ("whole", "in clips"):
-            told = f"panns_inference (Cnn14, {N_CLASSES_PANNS} classes), {how}"
-            figures[told] = found[how], found[f"memory {how}"]
+    found = best["panns", "minute", str(n_cores())]
+    for how in ("whole", "in clips"):
+        told = f"panns_inference (Cnn14, {N_CLASSES_PANNS} classes), {how}"
+        figures[told] = found[how], found[f"memory {how}"]
+    first = min(found["whole"], found["in clips"])
     for preset in WINDOWS:
         found = best["all in", preset, "recording"]
         figures[f"earmark, `{preset}`"] = found["seconds"] / MINUTES, found["memory"]
@@ -134,23 +131,16 @@ def report_all_in(best: dict[tuple[str, ...], Figures]) -> str:
             found["first"] / MINUTES,
             found["memory"],
         )
-    panns = [value[0] for told, value in figures.items() if "panns" in told]
-    slowest = min(panns or [value[0] for value in figures.values()])
     for told, (seconds, memory) in figures.items():
         rows.append(
             f"| {told} | {60 / seconds:.0f} | {seconds:.3f} | {memory / 1e6:.0f} MB |"
-            f" {slowest / seconds:.1f} x |"
+            f" {first / seconds:.1f} x |"
         )
-    beside = (
-        " panns_inference has random weights, reads by librosa, and hears a minute of the same"
-        " recording, without overlap; ratios are to the faster of its two ways."
-        if panns
-        else " panns_inference was not asked: `.venv-panns` is not at hand (see"
-        " benchmarks/panns/requirements.txt)."
-    )
     return (
         f"**All in**, from a wav file at {RATE / 1000:g} kHz to events: read, resample, log-mel,"
-        f" network, merge, decode, on {n_cores()} cores.{beside}\n\n" + "\n".join(rows)
+        f" network, merge, decode, on {n_cores()} cores. panns_inference has random weights, reads"
+        " by librosa, and hears a minute of the same recording, without overlap; ratios are to the"
+        " faster of its two ways.\n\n" + "\n".join(rows)
     )
 
 
@@ -164,14 +154,6 @@ def tried(best: dict[tuple[str, ...], Figures]) -> str:
         "**Step by step**, the same windows on one thread, the ways taking turns:\n\n"
         + "\n".join(rows)
     )
-
-
-def listen_with_panns(path: str) -> Figures:
-    """Run panns_inference in its own environment; return what it measured."""
-    command = [str(PANNS), "benchmarks/panns/listen.py", path, str(n_cores())]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: Figures = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def make_recordings(esc50: Path, folder: Path) -> tuple[Path, Path]:

@@ -2,23 +2,28 @@
 
 Conventions: a module of workers ends in `answer(WORKERS)`. Its processes have the threads that they
 set themselves, or torch's default: what the caller's environment says of threads is left behind.
+Those of `benchmarks.peers` run in an environment with tools of the field, which `make bench` makes.
 """
 
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+PEERS = ".venv-peers/bin/python"
 
 
 def measure(module: str, *words: str) -> dict[str, Any]:
     """Run a worker of a module of benchmarks; return what it measured."""
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
-    environment["PYTHONWARNINGS"] = "ignore"
+    environment |= {"PYTHONWARNINGS": "ignore", "PYTHONPATH": "src"}
+    python = PEERS if module.startswith("benchmarks.peers.") else sys.executable
     done = subprocess.run(
-        [sys.executable, "-m", module, *words],
+        [python, "-m", module, *words],
         capture_output=True,
         text=True,
         check=False,
@@ -35,6 +40,17 @@ def answer(workers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
     """Run the worker that the command line names, and print what it measured."""
     name, *words = sys.argv[1:]
     print(json.dumps(workers[name](*words)))
+
+
+def cpu_seconds(call: Callable[[], Any], times: int = 3) -> float:
+    """The least CPU time of a call, over all threads, once it has been called before."""
+    call()
+    found = []
+    for _ in range(times):
+        before = time.process_time()
+        call()
+        found.append(time.process_time() - before)
+    return min(found)
 
 
 def peak_memory() -> float:

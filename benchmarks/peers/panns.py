@@ -1,26 +1,23 @@
-"""A recording -> seconds that panns_inference's sound event detection takes, as one JSON line.
+"""A recording -> seconds that panns_inference's sound event detection takes.
 
-Runs in .venv-panns. Weights are random, since none can be fetched; they take just as long.
+Weights are random, since none can be fetched; they take just as long.
 """
 
 import contextlib
-import json
 import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.process import answer, peak_memory
+
 N_CLASSES = 527
 SECONDS = 10
 
 
-def peak_memory() -> float:
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return float(status.split("VmHWM:")[1].split()[0]) * 1024
-
-
-def main(path: str, n_threads: str) -> None:
+def listen(path: str, n_threads: str) -> dict[str, float]:
+    """Seconds and memory, of the whole recording at once and in clips of 10 s."""
     with tempfile.TemporaryDirectory() as home, contextlib.redirect_stdout(sys.stderr):
         os.environ["HOME"] = home  # where it looks for labels, and else fetches them
         table = Path(home, "panns_data", "class_labels_indices.csv")
@@ -55,8 +52,8 @@ def main(path: str, n_threads: str) -> None:
         found["whole"] = reading + time.perf_counter() - before
         found["memory whole"] = peak_memory()
         found["duration"] = len(waveform) / rate
-    print(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    answer({"panns": listen})
