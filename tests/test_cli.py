@@ -243,7 +243,7 @@ def test_ctrl_c_and_resume(home, tmp_path):
         (["synth", "train_weak.tsv/x"], "Not a directory"),
         (["detect", "audio", "-m", "run/model.earmark", "--out", "no/such.tsv"], "no folder no"),
         (["tune", "-m", "run/model.earmark", "--valid", "valid_weak.tsv", "--audio", "audio",
-          "--objective", "f_measure"], "goes with --strong"),
+          "--objective", "f_measur"], "did you mean 'f_measure'"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence_and_exit_code_2(home, words, sentence):

@@ -28,7 +28,7 @@ tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.even
 tuning
 settings batches checkpoint training bundle detector
 plots.figure plots.network plots.scores plots.runs plots.evaluation plots report learning demo
-compare.plan compare.unit compare.table compare.run compare
+compare.plan compare.unit compare.table compare.run compare recipe
 cli.front cli.data cli.learn cli.hear cli.score cli.study cli __main__
 """.split()  # noqa: SIM905 - read as the data flows
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -176,6 +177,48 @@ class TestFromTags:
         )
         for report in tuned.classes.values():
             assert math.isnan(report.f_measure) or report.f_measure >= report.start_f_measure
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_f1_of_all_classes_is_the_best_of_all_thresholds(self, seed):
+        curves, _, tags, _ = make_clips(8, seed)
+        open_gates = np.ones((len(curves), len(LABELS)))
+        tuned = tune_decoding(curves, open_gates, RULER, LABELS, tags=tags, objective="f_measure")
+        truth = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
+        if not (truth.any(axis=1) & ~truth.all(axis=1)).all():
+            pytest.skip("a class that every clip or none has is not tuned")
+        peaks = [peaks_of(curves, at) for at in range(len(LABELS))]
+        best = -np.inf
+        for thresholds in product(*map(brute_thresholds, peaks)):
+            active = np.array([peak >= t for peak, t in zip(peaks, thresholds, strict=True)])
+            best = max(best, 2 * (truth & active).sum() / (truth.sum() + active.sum()))
+        assert tuned.score == pytest.approx(best)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_the_error_rate_is_that_of_the_tags_that_come_out(self, seed):
+        curves, clip_probs, tags, _ = make_clips(20, seed)
+        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, tags=tags, objective="error_rate")
+        n_errors = 0
+        for curve, gate, true in zip(curves, clip_probs, tags, strict=True):
+            found = {event.label for event in decode_events(curve, RULER, tuned.decoding, gate)}
+            n_errors += max(len(found), len(true)) - len(found & true)
+        assert tuned.score == pytest.approx(n_errors / sum(map(len, tags)))
+        assert tuned.score <= tuned.start_score
+
+    def test_a_class_that_is_hardly_told_apart_keeps_silent_for_the_good_of_all(self):
+        rng = np.random.default_rng(0)
+        sure, tags = np.repeat([0.9, 0.1], 20), [{"dog"}] * 20 + [set()] * 20
+        chance = rng.random(40)
+        curves = [np.array([[a, b]]) for a, b in zip(sure, chance, strict=True)]
+        for number in range(0, 40, 8):
+            tags[number] = tags[number] | {"cat"}
+        gates = np.concatenate(curves)
+        found = {}
+        for objective in ("class_f_measure", "f_measure"):
+            tuned = tune_decoding(
+                curves, gates, RULER, ["dog", "cat"], tags=tags, objective=objective
+            )
+            found[objective] = (chance >= tuned.decoding.rule("cat").threshold).sum()
+        assert found["f_measure"] < found["class_f_measure"]
 
     def test_what_tags_cannot_tell_stays_as_it_was(self):
         curves, clip_probs, tags, _ = make_clips()

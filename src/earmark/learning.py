@@ -235,9 +235,9 @@ def is_first_process() -> bool:
     return all(rank == "0" for rank in ranks)
 
 
-def load(path: PathLike, device: str = "cpu") -> Detector:
-    """Return the detector in a model file."""
-    return Detector.load(path, device)
+def load(path: PathLike, device: str = "cpu", threads: int = 0) -> Detector:
+    """Return the detector in a model file; 0 threads are as many as there are cores."""
+    return Detector.load(path, device, threads)
 
 
 def _draw_history(folder: Path) -> None:
@@ -388,6 +388,12 @@ def _bundle(
     said = predict_clips(bundle.build_model(), store, valid, settings.features)
     ruler = settings.model.frames(settings.features.frames)
     tuned = tune_decoding(
-        said.curves, said.clip_probs, ruler, train.labels, tags=valid.tags, start=bundle.decoding
+        said.curves,
+        said.clip_probs,
+        ruler,
+        train.labels,
+        tags=valid.tags,
+        start=bundle.decoding,
+        objective="f_measure",
     )
     return bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(valid)))

@@ -116,30 +116,31 @@ class Settings:
         preset: str = "fast",
         config: str | Path | None = None,
         words: Iterable[str] = (),
-        *,
-        changes: Iterable[Mapping[str, Any]] = (),
-        where: str = "settings",
     ) -> "Settings":
-        """Return a preset, changed by a TOML file and then by words 'section.field=value'.
-
-        Args:
-            preset: one of `PRESETS`.
-            config: a TOML file with a table for each section.
-            words: changes, as on the command line.
-            changes: the same in plain values, section -> field -> value, before the words.
-            where: these come from, for errors.
-        """
+        """Return a preset, changed by a TOML file and then by words 'section.field=value'."""
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
         if config is not None:
             _merge(tree, read_toml(Path(config)), str(config))
-        for change in changes:
-            _merge(tree, change, where)
         for word in [words] if isinstance(words, str) else words:
             name, equals, text = word.partition("=")
             section, dot, key = name.strip().partition(".")
             if not equals or not dot:
                 raise SettingError(f"A setting is section.field=value. Got {word!r}.")
             _merge(tree, {section: {key: _parse(text.strip())}}, "--set")
+        return cls._finish(tree)
+
+    def changed(self, changes: Mapping[str, Any], where: str) -> "Settings":
+        """Return the same with some settings changed; `where` they come from is told in errors.
+
+        >>> Settings().changed({"model": {"pooling": "exp"}}, "here").model.pooling
+        'exp'
+        """
+        tree = self.to_dict()
+        _merge(tree, changes, where)
+        return self._finish(tree)
+
+    @classmethod
+    def _finish(cls, tree: dict[str, dict[str, Any]]) -> "Settings":
         tree["model"]["n_mels"] = tree["features"]["n_mels"]
         return cls.from_dict(tree)
 

@@ -5,7 +5,7 @@ data        demo, doctor, synth
 learn       train, tune, info
 hear        detect
 score       evaluate
-study       compare
+study       compare, recipe
 """
 
 from earmark.cli import data, hear, learn, score, study

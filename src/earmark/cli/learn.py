@@ -14,7 +14,6 @@ from earmark.cli.front import (
     print_json,
     tell,
 )
-from earmark.errors import SettingError
 
 
 @app.command()
@@ -95,7 +94,7 @@ def tune(
         bool, typer.Option("--strong", help="The table has onsets, offsets.")
     ] = False,
     objective: Annotated[
-        str | None, typer.Option(help="With --strong: class_f_measure, f_measure or error_rate.")
+        str | None, typer.Option(help="f_measure (of all classes), class_f_measure or error_rate.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Model file; else in place.")] = None,
     as_json: JsonOption = False,
@@ -104,8 +103,6 @@ def tune(
     from earmark import learning
     from earmark.detector import Detector
 
-    if objective and not strong:
-        raise SettingError("--objective goes with --strong; tags have one only, F1 over clips.")
     choices: dict[str, Any] = {"objective": objective} if objective else {}
     detector = Detector.load(model)
     tuned, found = learning.tune(detector, valid, audio, strong=strong, tell=tell, **choices)

@@ -1,4 +1,4 @@
-"""Words -> compare: many trainings of one plan."""
+"""Words -> compare and recipe: many trainings of one plan."""
 
 from pathlib import Path
 from typing import Annotated
@@ -49,3 +49,43 @@ def compare(
 
     for grid in grids:
         Console().print(grid.to_rich())
+
+
+@app.command()
+def recipe(
+    task: Annotated[str, typer.Argument(help="dcase2017")],
+    lists: Annotated[Path, typer.Option(help="Folder of the official lists.")],
+    audio: Annotated[Path, typer.Option(help="Folder of the clips.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for all that comes of it.")],
+    cells: Annotated[
+        list[str] | None,
+        typer.Option("--cell", help="Such as 'linear, hierarchical'; may be repeated; else all."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell.")] = 1,
+    preset: Annotated[str, typer.Option(help="paper or fast.")] = "paper",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting, as in training.max_epochs=20.")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Units at a time.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """From the official lists of a task and your audio to the table of the paper."""
+    from earmark.errors import choose
+    from earmark.recipe import paper_grid, run_dcase2017
+
+    choose("recipe", task, ("dcase2017",))
+    sets = run_dcase2017(
+        lists,
+        audio,
+        out,
+        cells,
+        seeds=seeds,
+        preset=preset,
+        settings=settings or (),
+        processes=processes,
+        tell=tell,
+    )
+    if as_json:
+        print_json({name: found.to_dict() for name, found in sets.items()})
+        return
+    print(paper_grid(sets).to_markdown())

@@ -5,7 +5,9 @@ one seed share the start of their weights where the sizes agree, the order of cl
 augmentation, so cells are compared in pairs, seed by seed. Paths in a plan are seen from the folder
 of the data (`--data`, or else that of the plan). A table's recordings are in `audio` beside it.
 
-    [data]                  tables: train, valid and test; train_events and valid_events if wanted
+    [data]                  tables: train, valid and test; train_events and valid_events if wanted;
+                            audio, if one folder has the recordings of all; labels, if the
+                            training table has not all of them
     preset = "fast"         on top, before any table
     [settings.training]     what all cells share, in the sections of `earmark.settings`
     [grid]                  seeds = 5; then one table for each axis, of names and what they change:
@@ -40,6 +42,8 @@ class DataConfig:
     test: str
     train_events: str = ""
     valid_events: str = ""
+    audio: str = ""
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,10 @@ class Plan:
 
     source: Path
     data: dict[str, Path]
-    preset: str
-    shared: dict[str, dict[str, Any]]
     cells: dict[str, CellConfig]
+    base: Settings
+    audio: Path | None = None
+    labels: tuple[str, ...] = ()
 
     @classmethod
     def read(
@@ -106,11 +111,13 @@ class Plan:
             raise SettingError(f"{source} needs a table [data] with train, valid and test.")
         tables = build(DataConfig, "data", tree["data"])
         folder = source.parent if data is None else Path(data)
-        paths = {name: folder / text for name, text in vars(tables).items() if text}
+        paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
+        audio = paths.pop("audio", None)
         for name, table in paths.items():
             if not table.is_file():
                 raise DataError(f"There is no table {table} (data.{name}); is --data right?")
-        preset, shared = tree.get("preset", "fast"), tree.get("settings", {})
+        base = Settings.load(tree.get("preset", "fast"))
+        base = base.changed(tree.get("settings", {}), str(source))
         cells = _grid_cells(tree.get("grid", {}))
         for name, values in tree.get("cells", {}).items():
             if name in cells:
@@ -118,7 +125,7 @@ class Plan:
             cells[name] = build(CellConfig, f"cells.{name}", values)
         if not cells:
             raise SettingError(f"{source} has no cells; it needs a table [grid] or [cells].")
-        plan = cls(source, paths, preset, shared, cells)
+        plan = cls(source, paths, cells, base, audio, tables.labels)
         plan._check()
         return plan
 
@@ -132,9 +139,9 @@ class Plan:
             if seed < cell.seeds
         ]
 
-    def audio(self, table: str) -> Path:
+    def audio_of(self, table: str) -> Path:
         """Return the folder of a table's recordings."""
-        return self.data[table].parent / "audio"
+        return self.audio or self.data[table].parent / "audio"
 
     def pairs(self) -> list[tuple[str, str]]:
         """The cells to compare, as (cell it is compared with, cell)."""
@@ -155,9 +162,14 @@ class Plan:
 
     def _unit(self, name: str, seed: int) -> Unit:
         cell = self.cells[name]
-        changes = [self.shared, cell.settings, {"training": {"seed": seed}}]
-        settings = Settings.load(self.preset, changes=changes, where=str(self.source))
-        said = [settings.to_dict(), cell.strong, *(self._digest(table) for table in self.data)]
+        settings = self.base.changed(cell.settings, str(self.source))
+        settings = settings.changed({"training": {"seed": seed}}, "the seed")
+        said = [
+            settings.to_dict(),
+            cell.strong,
+            self.labels,
+            *(self._digest(table) for table in self.data),
+        ]
         text = json.dumps(said, sort_keys=True)
         return Unit(
             name, seed, settings, cell.strong, hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -81,16 +81,17 @@ class Bench:
 
     def __init__(self, plan: Plan, work: Path) -> None:
         self.plan, self.work = plan, work
-        self.train = Manifest.read(plan.data["train"], plan.audio("train"))
+        labels = plan.labels or None
+        self.train = Manifest.read(plan.data["train"], plan.audio_of("train"), labels)
         labels = self.train.labels
-        self.valid = Manifest.read(plan.data["valid"], plan.audio("valid"), labels)
-        self.test = Manifest.read(plan.data["test"], plan.audio("test"), labels)
+        self.valid = Manifest.read(plan.data["valid"], plan.audio_of("valid"), labels)
+        self.test = Manifest.read(plan.data["test"], plan.audio_of("test"), labels)
         for name in ("train", "valid", "test"):
             missing = getattr(self, name).missing
             if missing:
                 raise DataError(
                     f"{plan.data[name]}: {len(missing)} recordings are missing in "
-                    f"{plan.audio(name)}, the first is {missing[0]!r}."
+                    f"{plan.audio_of(name)}, the first is {missing[0]!r}."
                 )
         self.truth = read_events(plan.data["test"])
 

@@ -6,7 +6,9 @@ neighbouring scores decides alike, so trying one in each gap tries them all. Whe
 row are equally good they count as one; of such plateaus the widest is taken, at its middle.
 
 From tags (weak): a clip counts as tagged where its gate is open and the peak of its filtered curve
-reaches the threshold, and the class's F1 over clips is maximised. Tags say nothing about time:
+reaches the threshold, and the objective over clips is maximised: the F1 of each class, which for a
+class that is hardly told apart may mean to tag nearly every clip, or the F1 of all classes together
+(what `earmark train` does), which then rather finds nothing. Tags say nothing about time:
 median, `min_duration` and `max_gap` stay those of `start`, `low_threshold` keeps its share of the
 threshold, and `min_duration` is left aside in the count of tagged clips. A threshold that is best
 for tags need only be reached somewhere in an event, and is often too high to cover all of it: give

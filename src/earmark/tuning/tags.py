@@ -1,7 +1,9 @@
 """Checked clips and their tags -> a decoding tuned on tags alone.
 
 Conventions: a clip counts as tagged where its gate is open and the peak of its filtered curve
-reaches the threshold. The threshold is exact, gate aside; so is the gate behind it.
+reaches the threshold. The threshold is exact, gate aside; so is the gate behind it. Where the
+objective is one of all classes together, classes take turns, the others held fixed, until none gets
+better.
 """
 
 import math
@@ -13,10 +15,17 @@ from earmark.decoding import Decoding, Mask, Rule, median_filter, window_frames
 from earmark.errors import DataError
 from earmark.tuning.clips import Clips
 from earmark.tuning.result import ClassReport, Tuned, mean_of_known
-from earmark.tuning.thresholds import Share, with_threshold
+from earmark.tuning.thresholds import OBJECTIVES, Share, with_threshold
+
+N_ROUNDS = 20  # it takes three or four
 
 
-def tune_on_tags(data: Clips, tags: Sequence[Collection[str]], threshold_from: str) -> Tuned:
+def tune_on_tags(
+    data: Clips,
+    tags: Sequence[Collection[str]],
+    threshold_from: str,
+    objective: str = "class_f_measure",
+) -> Tuned:
     """Return the decoding that does best on tags; the arguments are those of `tune_decoding`.
 
     >>> from earmark.frames import Frames
@@ -32,39 +41,87 @@ def tune_on_tags(data: Clips, tags: Sequence[Collection[str]], threshold_from: s
             raise DataError(
                 f"The tags of clip {at} must be some of {', '.join(data.labels)}. Got {of_clip!r}."
             )
-    rules, reports = [], {}
+    truth = np.array([[label in of_clip for of_clip in tags] for label in data.labels], dtype=bool)
+    truth = truth.reshape(len(data.labels), len(tags))
+    search = _Search(data, truth, threshold_from, objective)
+    start = [data.start.rule(label) for label in data.labels]
+    rules = search.go_round(start)
+    before, after = search.active(start), search.active(rules)
+    reports = {}
     for at, label in enumerate(data.labels):
-        truth = np.array([label in of_clip for of_clip in tags], dtype=bool)
-        rule, reports[label] = _tune_class(data, at, truth, threshold_from)
-        rules.append(rule)
-    score = mean_of_known(report.f_measure for report in reports.values())
-    start_score = mean_of_known(report.start_f_measure for report in reports.values())
+        n_positive = int(truth[at].sum())
+        n_negative = len(tags) - n_positive
+        scores = (math.nan, math.nan)
+        if n_positive:
+            share = Share.of_f_measure(truth[at])
+            scores = share.value(before[at]), share.value(after[at])
+        note = None
+        if not (n_positive and n_negative):
+            note = f"no clip {'without' if n_positive else 'with'} this tag: kept as at the start"
+        reports[label] = ClassReport(n_positive, n_negative, *scores, note)
+    score, start_score = search.score(after), search.score(before)
     decoding = Decoding.from_rules(data.labels, rules)
-    return Tuned(decoding, "weak", "clip_f_measure", score, start_score, reports)
+    return Tuned(decoding, "weak", f"clip_{objective}", score, start_score, reports)
 
 
-def _tune_class(data: Clips, at: int, truth: Mask, threshold_from: str) -> tuple[Rule, ClassReport]:
-    rule = start = data.start.rule(data.labels[at])
-    share = Share.of_f_measure(truth)
-    gates = data.clip_probs[:, at]
-    window = window_frames(start.median, data.ruler)
-    columns = (curve[:, at : at + 1].astype(np.float64) for curve in data.curves)
-    # A clip without frames has no peak, and is never tagged.
-    peaks = np.array([median_filter(column, window).max(initial=0.0) for column in columns])
+class _Search:
+    """The search for one rule a class; `truth` and what is active are (classes, clips)."""
 
-    def f_measure(rule: Rule) -> float:
-        return share.value((gates >= rule.tag_threshold) & (peaks >= rule.threshold))
+    def __init__(self, data: Clips, truth: Mask, threshold_from: str, objective: str) -> None:
+        self.data, self.truth, self.threshold_from = data, truth, threshold_from
+        self.share, self.objective = OBJECTIVES[objective], objective
+        self.peaks = [self._peaks(at) for at in range(len(data.labels))]
 
-    n_positive = int(truth.sum())
-    n_negative = len(truth) - n_positive
-    before = f_measure(start) if n_positive else math.nan
-    if not (n_positive and n_negative):
-        note = f"no clip {'without' if n_positive else 'with'} this tag: kept as at the start"
-        return start, ClassReport(n_positive, n_negative, before, before, note)
-    if threshold_from == "tags":
-        rule = with_threshold(rule, share.best_threshold(peaks, data.bounds))
-    scores = np.where(peaks >= rule.threshold, gates, -np.inf)
-    gated = rule._replace(tag_threshold=share.best_threshold(scores, data.bounds))
-    # No gate, and the gate of the start, may lie outside the bounds and do better.
-    rule = max(gated, rule._replace(tag_threshold=0.0), start, key=f_measure)
-    return rule, ClassReport(n_positive, n_negative, before, f_measure(rule))
+    def _peaks(self, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        window = window_frames(self.data.start.rule(self.data.labels[at]).median, self.data.ruler)
+        columns = (curve[:, at : at + 1].astype(np.float64) for curve in self.data.curves)
+        # A clip without frames has no peak, and is never tagged.
+        return np.array([median_filter(column, window).max(initial=0.0) for column in columns])
+
+    def go_round(self, start: Sequence[Rule]) -> list[Rule]:
+        """Improve class after class until none gets better."""
+        rules = list(start)
+        active = self.active(rules)
+        for _ in range(N_ROUNDS):
+            before = list(rules)
+            for at, rule in enumerate(before):
+                if 0 < self.truth[at].sum() < self.truth.shape[1]:
+                    share = self.share(self.truth, active, at)
+                    rules[at] = self.improve(at, rule, start[at], share)
+                    active[at] = self.active_of(at, rules[at])
+            if rules == before or self.objective == "class_f_measure":
+                break
+        return rules
+
+    def active(self, rules: Sequence[Rule]) -> Mask:
+        """(classes, clips): which clips are tagged."""
+        return np.stack([self.active_of(at, rule) for at, rule in enumerate(rules)])
+
+    def active_of(self, at: int, rule: Rule) -> Mask:
+        """(clips,), of one class."""
+        gates = self.data.clip_probs[:, at]
+        return np.asarray((gates >= rule.tag_threshold) & (self.peaks[at] >= rule.threshold))
+
+    def score(self, active: Mask) -> float:
+        """Return the objective: a mean over classes, of equals if it is of all together."""
+        with_reference = np.flatnonzero(self.truth.any(axis=1)).tolist()
+        score = mean_of_known(
+            self.share(self.truth, active, at).value(active[at]) for at in with_reference
+        )
+        return 0.0 - score if self.objective == "error_rate" else score
+
+    def improve(self, at: int, now: Rule, start: Rule, share: Share) -> Rule:
+        """Return a rule whose value is not below those of `now` and `start`."""
+        peaks, gates, bounds = self.peaks[at], self.data.clip_probs[:, at], self.data.bounds
+
+        def value(rule: Rule) -> float:
+            return share.value(self.active_of(at, rule))
+
+        rule = start
+        if self.threshold_from == "tags":
+            rule = with_threshold(rule, share.best_threshold(peaks, bounds))
+        scores = np.where(peaks >= rule.threshold, gates, -np.inf)
+        gated = rule._replace(tag_threshold=share.best_threshold(scores, bounds))
+        # No gate, and the gate of the start, may lie outside the bounds and do better.
+        best = max(gated, rule._replace(tag_threshold=0.0), start, key=value)
+        return best if now == start or value(best) > value(now) else now

@@ -49,8 +49,8 @@ def tune_decoding(
         reference: the events of each clip; tunes from events. Give one of the two.
         start: where to start from; 0.5 for all classes without it.
         threshold_from: with tags, "tags" (tune threshold and gate) or "start" (the gate only).
-        objective: with events, one of `OBJECTIVES`: the mean of the classes' F1, or the overall
-            F-measure or error rate.
+        objective: one of `OBJECTIVES`: the mean of the classes' F1, or the overall F-measure or
+            error rate; of clips with tags, of segments with events.
         grid: with events, what to try.
         durations: with events, the length of each clip in seconds, as for `decode_events`.
         resolution: with events, length of a segment in seconds.
@@ -72,11 +72,11 @@ def tune_decoding(
     data = Clips(curves, clip_probs, ruler, start, bounds)
     if (tags is None) == (reference is None):
         raise SettingError("Tuning takes either tags=... (weak) or reference=... (strong).")
+    choose("objective", objective, OBJECTIVES)
     if tags is not None:
         choose("threshold_from", threshold_from, ("start", "tags"))
-        return tune_on_tags(data, tags, threshold_from)
+        return tune_on_tags(data, tags, threshold_from, objective)
     assert reference is not None
-    choose("objective", objective, OBJECTIVES)
     if not (math.isfinite(resolution) and resolution > 0):
         raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
     grid = grid or Grid()

@@ -1,0 +1,194 @@
+"""The official lists of a task and the user's recordings -> the rows of the paper's table.
+
+DCASE 2017 task 4: the lists as their organisers published them, and a folder of audio. Names are
+found with and without the leading Y of the audio files and whatever their suffix; clips without
+audio are counted, told and left out, of training and of both test sets. Rows from 0 to 0, whose
+label was found wrong, are no events, but their clips count. A share of the training clips is set
+apart for validation, alike in its classes, so that both test sets stay unheard: thresholds come
+from tags alone.
+
+Training is a comparison (`earmark.compare`) with one cell for each pooling and structure, so it can
+be stopped and goes on; the second test set is scored with the networks of the first.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from earmark.compare.plan import CellConfig, Plan
+from earmark.compare.run import run_plan, write_tables
+from earmark.compare.table import Comparison
+from earmark.data import Manifest
+from earmark.errors import DataError, choose
+from earmark.events import read_events, write_events
+from earmark.report import Grid
+from earmark.settings import Settings
+from earmark.tags import write_tags
+
+POOLINGS = ("linear", "exp", "attention")
+STRUCTURES: dict[str, tuple[int, ...]] = {"single": (), "hierarchical": (5, 5, 5)}
+CELLS = tuple(f"{pooling}, {structure}" for pooling in POOLINGS for structure in STRUCTURES)
+VALID_SHARE = 0.05
+CLASSES = "sound_event_list_17_classes.txt"
+TRAINING = "groundtruth_weak_label_training_set.csv"
+TESTS = {
+    "development": "groundtruth_strong_label_testing_set.csv",
+    "evaluation": "groundtruth_strong_label_evaluation_set.csv",
+}
+
+
+class Row(NamedTuple):
+    """A cell of the paper's Table 2; rates as fractions."""
+
+    s: float
+    d: float
+    i: float
+    er: float
+    p: float
+    r: float
+    f1: float
+
+
+# Table 2 of the paper: one run a cell.
+PUBLISHED: dict[str, dict[str, Row]] = {
+    "development": {
+        "linear, single": Row(0.25, 0.18, 0.36, 0.79, 0.3900, 0.4701, 0.4263),
+        "linear, hierarchical": Row(0.19, 0.40, 0.17, 0.76, 0.5307, 0.4131, 0.4646),
+        "exp, single": Row(0.29, 0.35, 0.18, 0.82, 0.4467, 0.3724, 0.4062),
+        "exp, hierarchical": Row(0.27, 0.26, 0.26, 0.79, 0.4590, 0.4572, 0.4581),
+        "attention, single": Row(0.30, 0.34, 0.19, 0.83, 0.4468, 0.3697, 0.4046),
+        "attention, hierarchical": Row(0.25, 0.33, 0.21, 0.79, 0.4817, 0.4251, 0.4516),
+    },
+    "evaluation": {
+        "linear, single": Row(0.21, 0.36, 0.18, 0.76, 0.5340, 0.4319, 0.4776),
+        "linear, hierarchical": Row(0.19, 0.30, 0.20, 0.69, 0.5639, 0.5078, 0.5344),
+        "exp, single": Row(0.23, 0.35, 0.23, 0.81, 0.4835, 0.4378, 0.4595),
+        "exp, hierarchical": Row(0.23, 0.28, 0.22, 0.73, 0.5340, 0.5138, 0.5237),
+        "attention, single": Row(0.21, 0.31, 0.27, 0.79, 0.4612, 0.4443, 0.4526),
+        "attention, hierarchical": Row(0.21, 0.28, 0.24, 0.73, 0.5227, 0.5058, 0.5141),
+    },
+}
+
+
+def run_dcase2017(
+    lists: str | os.PathLike[str],
+    audio: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    cells: Iterable[str] | None = None,
+    *,
+    seeds: int = 1,
+    preset: str = "paper",
+    settings: Iterable[str] = (),
+    processes: int | None = 1,
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> dict[str, Comparison]:
+    """Train the cells of Table 2 and score them on both official test sets.
+
+    Args:
+        lists: folder of the official lists.
+        audio: folder of the clips.
+        out: folder for all that comes of it; run again, it goes on.
+        cells: some of `CELLS`; all without it.
+        seeds: runs of each cell.
+        preset: of the settings.
+        settings: words such as "training.max_epochs=20" that change it.
+        processes: units at a time, of one thread each where there are several.
+        tell: called with a sentence about what happens.
+    """
+    folder, tables = Path(lists), Path(out) / "tables"
+    chosen = [choose("cell", cell, CELLS) for cell in cells or CELLS]
+    base = Settings.load(preset, words=settings)
+    labels = read_classes(folder / CLASSES)
+    if not (tables / "evaluation.tsv").exists():  # written last
+        _write_tables(folder, Path(audio), tables, labels, tell)
+    sets = {}
+    for name in TESTS:
+        plan = _plan(tables, Path(audio), name, chosen, seeds, base, labels)
+        results = run_plan(plan, Path(out) / name, Path(out) / "work", processes, tell)
+        (sets[name],) = write_tables(plan, results, Path(out) / name)
+    return sets
+
+
+def paper_grid(sets: dict[str, Comparison]) -> Grid:
+    """Return Table 2 of the paper in its own layout, ours beside the published figures."""
+    columns = ("", *(f"{part} {name}" for part in ("single", "hier.") for name in _COLUMNS))
+    rows = []
+    for name, found in sets.items():
+        for pooling in POOLINGS:
+            cells = [f"{pooling}, {structure}" for structure in STRUCTURES]
+            ours = [
+                f"{found.cells[cell][column].mean:.3f}" if cell in found.cells else "-"
+                for cell in cells
+                for column in _COLUMNS.values()
+            ]
+            rows.append((f"{name}, {pooling}: ours", *ours))
+            published = [PUBLISHED[name][cell] for cell in cells]
+            theirs = [f"{getattr(row, x):.3g}" for row in published for x in _COLUMNS.values()]
+            rows.append((f"{name}, {pooling}: published", *theirs))
+    return Grid("Table 2 of the paper", columns, tuple(rows))
+
+
+_COLUMNS = {"Sub.": "s", "Del.": "d", "Ins.": "i", "ER": "er", "Pre.": "p", "Rec.": "r", "F1": "f1"}
+
+
+def read_classes(path: Path) -> tuple[str, ...]:
+    """Return the 17 labels of the official list of classes, in its order."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()[1:]
+    except FileNotFoundError:
+        raise DataError(f"There is no {path}; give the folder of the official lists.") from None
+    labels = tuple(line.split("\t")[-1].strip() for line in lines if line.strip())
+    if not labels:
+        raise DataError(f"{path} names no class.")
+    return labels
+
+
+def _write_tables(
+    lists: Path, audio: Path, out: Path, labels: tuple[str, ...], tell: Callable[[str], object]
+) -> None:
+    """Write the tables of what was found: training, validation, and both test sets."""
+    clips = _found(lists / TRAINING, audio, labels, tell)
+    train, valid = clips.split(VALID_SHARE)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, part in (("train", train), ("valid", valid)):
+        write_tags(out / f"{name}.tsv", dict(zip(part.files, part.tags, strict=True)))
+    tell(f"{len(train)} clips to learn from, {len(valid)} set apart for validation.")
+    for name, file in TESTS.items():
+        found = _found(lists / file, audio, labels, tell)
+        events = read_events(lists / file)
+        write_events(out / f"{name}.tsv", {clip: events[clip] for clip in found.files})
+
+
+def _found(
+    table: Path, audio: Path, labels: tuple[str, ...], tell: Callable[[str], object]
+) -> Manifest:
+    clips = Manifest.read(table, audio, labels)
+    total = len(clips) + len(clips.missing)
+    if not len(clips):
+        raise DataError(f"Not one of the {total} clips of {table} is in {audio}.")
+    told = f"{table.name}: {len(clips)} of {total} clips found"
+    tell(f"{told}, {len(clips.missing)} missing, as {clips.missing[0]}." if clips.missing
+         else f"{told}.")  # fmt: skip
+    return clips
+
+
+def _plan(
+    tables: Path,
+    audio: Path,
+    test: str,
+    cells: list[str],
+    seeds: int,
+    base: Settings,
+    labels: tuple[str, ...],
+) -> Plan:
+    """Return the comparison whose test set is one of the two official ones."""
+    configs = {}
+    for cell in cells:
+        pooling, structure = cell.split(", ")
+        against = f"{pooling}, single" if structure != "single" else ""
+        model = {"pooling": pooling, "stages": list(STRUCTURES[structure])}
+        configs[cell] = CellConfig(seeds, against if against in cells else "", {"model": model})
+    data = {name: tables / f"{name}.tsv" for name in ("train", "valid")}
+    data["test"] = tables / f"{test}.tsv"
+    return Plan(tables, data, configs, base, audio, labels)

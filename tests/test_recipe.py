@@ -1,0 +1,128 @@
+"""The recipe of DCASE 2017 task 4: from the official lists and stand-in audio to Table 2."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tones import RATE, SMALL
+
+from earmark.audio import write_audio
+from earmark.errors import DataError, SettingError
+from earmark.events import read_events
+from earmark.recipe import CELLS, CLASSES, PUBLISHED, TESTS, TRAINING, read_classes, run_dcase2017
+from earmark.tags import read_tags
+
+WORDS = [*SMALL, "training.threads=1", "training.max_epochs=1"]
+N_CLIPS = {TRAINING: 60, TESTS["development"]: 10, TESTS["evaluation"]: 10}
+
+
+@pytest.fixture(scope="module")
+def home(dcase2017, tmp_path_factory):
+    """Rows of the real lists, and noise under the names of their clips.
+
+    Some names have the Y of the official audio and some do not, some clips are short, some are in
+    another format, and every tenth is missing.
+    """
+    home = tmp_path_factory.mktemp("dcase2017")
+    (home / "lists").mkdir()
+    (home / "audio").mkdir()
+    (home / "lists" / CLASSES).write_bytes((dcase2017 / CLASSES).read_bytes())
+    rng = np.random.default_rng(0)
+    for file, n_clips in N_CLIPS.items():
+        rows = (dcase2017 / file).read_bytes().splitlines(keepends=True)
+        by_clip = {}
+        for row in rows:
+            by_clip.setdefault(row.split(b"\t")[0].decode(), []).append(row)
+        names = list(by_clip)[:: len(by_clip) // n_clips][:n_clips]
+        (home / "lists" / file).write_bytes(b"".join(row for x in names for row in by_clip[x]))
+        for number, name in enumerate(names):
+            if number % 10 == 8:
+                continue
+            wave = 0.05 * rng.standard_normal((10 if number % 5 else 4) * RATE)
+            stem = name.removesuffix(".wav") + (".flac" if number % 3 == 0 else ".wav")
+            write_audio(home / "audio" / ("Y" * (number % 2) + stem), wave, RATE)
+    return home
+
+
+@pytest.fixture(scope="module")
+def done(home):
+    command = [
+        sys.executable, "-m", "earmark", "recipe", "dcase2017", "--lists", "lists", "--audio",
+        "audio", "--out", "out", "--preset", "fast", "--cell", "linear, single", "--cell",
+        "linear, hierarchical", *(part for word in WORDS for part in ("--set", word)),
+    ]  # fmt: skip
+    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=True)
+
+
+def test_it_prints_the_rows_of_the_papers_table_beside_the_published_ones(done):
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    ours = [line for line in rows if ": ours" in line]
+    assert len(ours) == 6
+    assert ours[0].startswith("| development, linear: ours | 0.")
+    assert ours[1].count(" - ") == 14  # exp was not asked for
+    assert "| evaluation, linear: published | 0.21 | 0.36 | 0.18 | 0.76 | 0.534" in done.stdout
+
+
+def test_missing_audio_is_counted_and_left_out(home, done):
+    assert f"{TRAINING}: 54 of 60 clips found, 6 missing, as " in done.stderr
+    assert f"{TESTS['evaluation']}: 9 of 10 clips found, 1 missing" in done.stderr
+    tables = home / "out" / "tables"
+    assert len(read_events(tables / "evaluation.tsv")) == 9
+    train, valid = (read_tags(tables / f"{name}.tsv") for name in ("train", "valid"))
+    assert len(train) + len(valid) == 54
+    assert not set(train) & set(valid)
+
+
+def test_clips_whose_label_was_found_wrong_count_without_events(home, done):
+    rows = (home / "lists" / TESTS["evaluation"]).read_text().splitlines()
+    wrong = {row.split("\t")[0] for row in rows if row.split("\t")[1:3] == ["0", "0"]}
+    wrong -= {row.split("\t")[0] for row in rows if row.split("\t")[1:3] != ["0", "0"]}
+    kept = read_events(home / "out" / "tables" / "evaluation.tsv")
+    assert wrong & set(kept), "the sample should hold such a clip"
+    assert all(kept[name] == [] for name in wrong & set(kept))
+
+
+def test_run_again_it_has_nothing_left_to_do(home, done):
+    told = []
+    cells = ["linear, single", "linear, hierarchical"]
+    sets = run_dcase2017(
+        home / "lists", home / "audio", home / "out", cells,
+        preset="fast", settings=WORDS, tell=told.append,
+    )  # fmt: skip
+    assert told == ["2 units, 2 of them done already."] * 2
+    result = json.loads((home / "out" / "development" / "linear-single-seed0.json").read_text())
+    found = sets["development"].cells["linear, single"]["er"].mean
+    assert found == pytest.approx(result["scores"]["weak"]["error_rate"])
+
+
+def test_networks_are_trained_once_for_both_test_sets(home, done):
+    by_set = [
+        json.loads((home / "out" / name / "linear-single-seed0.json").read_text())["training"]
+        for name in TESTS
+    ]
+    assert by_set[0] == by_set[1]
+
+
+def test_the_published_rows_are_sums_of_their_parts():
+    for rows in PUBLISHED.values():
+        assert tuple(rows) == CELLS
+        for row in rows.values():
+            assert row.s + row.d + row.i == pytest.approx(row.er, abs=0.011)
+            assert 2 * row.p * row.r / (row.p + row.r) == pytest.approx(row.f1, abs=2e-4)
+
+
+def test_the_classes_are_the_official_ones(dcase2017):
+    labels = read_classes(dcase2017 / CLASSES)
+    assert len(labels) == 17
+    assert "Air horn, truck horn" in labels
+
+
+def test_bad_input_is_told_in_a_sentence(home, tmp_path):
+    with pytest.raises(DataError, match="give the folder of the official lists"):
+        run_dcase2017(tmp_path, home / "audio", tmp_path / "out")
+    with pytest.raises(DataError, match="Not one of the 60 clips"):
+        run_dcase2017(home / "lists", home / "lists", tmp_path / "out")
+    with pytest.raises(SettingError, match="did you mean 'linear, single'"):
+        run_dcase2017(home / "lists", home / "audio", tmp_path / "out", ["linear single"])
