@@ -18,6 +18,7 @@ from earmark.frames import Frames
 
 ALL = AugmentConfig(
     gain_db=6.0,
+    filter_db=6.0,
     time_shift=1.0,
     mixup=1.0,
     n_time_masks=2,
@@ -137,3 +138,27 @@ def test_smoothing_moves_targets_towards_one_half():
 def test_what_cannot_work_is_refused(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         AugmentConfig(**wrong)
+
+
+def test_targets_that_tell_the_time_move_with_the_sound():
+    x = torch.randn(4, 50, 3)
+    targets = (x[:, :, :2] > 0).float()
+    config = AugmentConfig(time_shift=1.0)
+    moved, _, of_frames = augment(x, None, targets, config, Frames(50), rng())
+    assert not torch.equal(moved, x)
+    assert torch.equal(of_frames, (moved[:, :, :2] > 0).float())
+
+
+def test_targets_that_tell_the_time_are_mixed_as_the_sound_is():
+    x = torch.rand(4, 50, 3)
+    mixed, _, targets = augment(x, None, x[:, :, :2], AugmentConfig(mixup=0.5), Frames(50), rng())
+    torch.testing.assert_close(targets, mixed[:, :, :2])
+
+
+def test_a_filter_changes_every_frame_of_a_clip_alike_and_clips_differently():
+    x = torch.zeros(3, 20, 80)
+    y, _, _ = augment(x, None, torch.zeros(3, 1), AugmentConfig(filter_db=6.0), Frames(50), rng())
+    assert (y == y[:, :1]).all()
+    assert not torch.equal(y[0], y[1])
+    assert 0 < y.abs().max() <= 6.0 * math.log(10) / 10
+    assert y.diff(dim=2).abs().max() < y.abs().max()  # smooth over the mels

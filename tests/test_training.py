@@ -14,10 +14,17 @@ import torch
 from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
-from earmark.batches import cut_share, draw_order, read_batch, with_statistics
+from earmark.batches import (
+    cut_share,
+    draw_order,
+    read_batch,
+    read_frame_targets,
+    with_statistics,
+)
 from earmark.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.errors import DataError, SettingError
+from earmark.events import read_events
 from earmark.features import FeatureConfig, normalise
 from earmark.learning import MODEL, train
 from earmark.settings import TrainingConfig
@@ -93,6 +100,7 @@ train(f"{root}/train_weak.tsv", f"{root}/valid_weak.tsv", f"{root}/audio", out,
 def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
     words = [*SMALL, ONE_THREAD, "training.max_epochs=6", "model.dropout=0.2"]
     words += ["augment.mixup=0.5", "augment.time_shift=1.0", "training.schedule=plateau"]
+    words += ["augment.filter_db=6", "training.average=0.9"]
     words += ["training.checkpoint_seconds=0", "training.patience=20"]  # a checkpoint every step
 
     def start(out, resume="new"):
@@ -381,3 +389,41 @@ def test_two_processes_follow_one_in_micro_batches_too(tones, tmp_path):
         _, state, _ = read_checkpoint(out)
         curves.append([(e.train_loss, e.valid_loss) for e in state.history])
     np.testing.assert_allclose(*curves, rtol=2e-3)
+
+
+def test_averaging_changes_what_is_kept_and_not_how_it_learns(tones, tmp_path):
+    words = ["training.average=0.9", "training.max_epochs=3"]
+    run(tones, tmp_path / "whole", *words)
+    run(tones, tmp_path / "plain", "training.max_epochs=3")
+    assert not torch.equal(
+        weights(tmp_path / "whole")["classifier.weight"],
+        weights(tmp_path / "plain")["classifier.weight"],
+    )
+    # The steps themselves are the same: only what is validated and kept is another.
+    losses = [
+        [row.train_loss for row in read_checkpoint(tmp_path / name)[1].history]
+        for name in ("whole", "plain")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_onsets_and_offsets_are_learned_from_where_they_are_given(tones, tmp_path):
+    words = ["training.max_epochs=12", "training.schedule=cosine", "model.stages=[]"]
+    strong = run(tones, tmp_path / "strong", *words, strong=tones / "train_strong.tsv")
+    assert strong.bundle.training["supervision"] == "strong"
+    assert run(tones, tmp_path / "weak").bundle.training["supervision"] == "weak"
+    clips = Manifest.read(tones / "valid_strong.tsv", tones / "audio")
+    events = read_events(tones / "valid_strong.tsv")
+    n_wrong = n_active = 0
+    for file, path in zip(clips.files, clips.paths, strict=True):
+        probs = strong.frame_probs(path).probs
+        timed = clips.take([clips.files.index(file)]).with_events(events)
+        truth = read_frame_targets(timed, [0], strong.ruler, len(probs))[0].numpy() > 0.5
+        n_wrong += ((probs >= 0.5) != truth).sum()
+        n_active += truth.sum()
+    assert n_wrong < n_active / 4
+
+
+def test_training_events_must_be_of_the_training_clips(tones, tmp_path):
+    with pytest.raises(DataError, match="24 of 24 clips are not in the table of events"):
+        run(tones, tmp_path, strong=tones / "valid_strong.tsv")

@@ -23,6 +23,8 @@ class AugmentConfig:
 
     Args:
         gain_db: louder or softer by up to this, the same for a whole clip.
+        filter_db: the same by mel, up to this, smooth between four mels drawn at random: another
+            room, another microphone.
         time_shift: seconds by which a clip is rotated at most, either way.
         mixup: parameter of the beta distribution that mixes clips in pairs, and their targets.
         n_time_masks: stretches of time that are blanked (SpecAugment).
@@ -33,6 +35,7 @@ class AugmentConfig:
     """
 
     gain_db: float = 0.0
+    filter_db: float = 0.0
     time_shift: float = 0.0
     mixup: float = 0.0
     n_time_masks: int = 0
@@ -69,6 +72,8 @@ def augment(
     """
     if config.gain_db:
         log_mel = change_gain(log_mel, config.gain_db, generator)
+    if config.filter_db:
+        log_mel = change_filter(log_mel, config.filter_db, generator)
     if config.time_shift:
         most_frames = ruler.count(config.time_shift)
         log_mel, targets = shift_time(log_mel, mask, targets, most_frames, generator)
@@ -88,6 +93,27 @@ def change_gain(log_mel: Tensor, most_db: float, generator: Generator) -> Tensor
     """Add the same to every frame and mel of a clip, drawn from +- `most_db`."""
     change_db = (torch.rand(len(log_mel), 1, 1, generator=generator) * 2 - 1) * most_db
     return log_mel + change_db * (math.log(10) / 10)
+
+
+def change_filter(log_mel: Tensor, most_db: float, generator: Generator) -> Tensor:
+    """Add a line over the mels, bent at two places, to every frame of a clip, within +- `most_db`.
+
+    >>> x = torch.zeros(1, 3, 80)
+    >>> filtered = change_filter(x, 6.0, torch.Generator().manual_seed(0))
+    >>> bool((filtered[:, 0] == filtered[:, 2]).all()), filtered.unique().numel() > 40
+    (True, True)
+    """
+    batch, _, n_mels = log_mel.shape
+    inner = torch.rand(batch, 2, generator=generator).sort(1).values * (n_mels - 1)
+    ends = torch.tensor([0.0, n_mels - 1.0]).expand(batch, 2)
+    places = torch.cat([ends[:, :1], inner, ends[:, 1:]], 1)  # (batch, 4)
+    gains = (torch.rand(batch, 4, generator=generator) * 2 - 1) * most_db
+    mels = torch.arange(n_mels, dtype=places.dtype).expand(batch, n_mels).contiguous()
+    after = torch.searchsorted(places.contiguous(), mels).clamp(1, 3)
+    left, right = places.gather(1, after - 1), places.gather(1, after)
+    share = (mels - left) / (right - left).clamp(min=1e-6)
+    change_db = gains.gather(1, after - 1).lerp(gains.gather(1, after), share)
+    return log_mel + change_db[:, None] * (math.log(10) / 10)
 
 
 def shift_time(

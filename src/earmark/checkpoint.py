@@ -48,11 +48,25 @@ class State:
     finished: bool = False
     history: list[Epoch] = field(default_factory=list)
 
-    def end_epoch(self, row: Epoch) -> None:
-        """Note the epoch and stand at the beginning of the next."""
+    def end_epoch(self, row: Epoch, patience: int, max_epochs: int) -> bool:
+        """Note the epoch and stand at the beginning of the next; return if it was the best.
+
+        >>> state = State()
+        >>> state.end_epoch(Epoch(0, 1e-3, 0.5, 0.4, 9.0), patience=1, max_epochs=9)
+        True
+        >>> state.end_epoch(Epoch(1, 1e-3, 0.4, 0.6, 9.0), patience=1, max_epochs=9)
+        False
+        >>> state.finished
+        True
+        """
+        is_best = row.valid_loss < self.best_loss
+        if is_best:
+            self.best_loss, self.best_epoch = row.valid_loss, row.epoch
         self.history.append(row)
         self.epoch, self.step = self.epoch + 1, 0
         self.loss_sum, self.n_clips, self.seconds = 0.0, 0, 0.0
+        self.finished = row.epoch - self.best_epoch >= patience or self.epoch >= max_epochs
+        return is_best
 
 
 def save_checkpoint(
@@ -61,11 +75,12 @@ def save_checkpoint(
     optimizer: Any,
     state: State,
     best: dict[str, Tensor],
+    average: dict[str, Tensor],
     about: dict[str, str],
 ) -> None:
     """Write all that is needed to go on; `about` says what must be the same when going on."""
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    tensors |= {f"best.{name}": value for name, value in best.items()}
+    kinds = {"model": model.state_dict(), "best": best, "average": average}
+    tensors = {f"{kind}.{name}": x for kind, named in kinds.items() for name, x in named.items()}
     for index, values in optimizer.state_dict()["state"].items():
         for name, value in values.items():
             tensors[f"adam.{index}.{name}"] = torch.as_tensor(value)
@@ -75,11 +90,11 @@ def save_checkpoint(
 
 def load_checkpoint(
     out: Path, model: Model, optimizer: Any, about: dict[str, str]
-) -> tuple[State, dict[str, Tensor]]:
-    """Put model and optimizer back where they were; return the state and the best weights."""
+) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
+    """Put model and optimizer back where they were; return state, best weights and average."""
     check_checkpoint(out, about)
     _, state, tensors = read_checkpoint(out)
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}}
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "average": {}}
     adam: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         kind, _, rest = name.partition(".")
@@ -92,7 +107,7 @@ def load_checkpoint(
     full = optimizer.state_dict()
     full["state"] = adam
     optimizer.load_state_dict(full)
-    return state, parts["best"]
+    return state, parts["best"], parts["average"]
 
 
 def check_checkpoint(out: Path, about: dict[str, str]) -> None:

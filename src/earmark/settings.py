@@ -43,6 +43,8 @@ class TrainingConfig:
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is none.
         weight_decay: decoupled, as in AdamW; 0 is plain Adam.
+        average: how much of it the average of the weights over the steps keeps at a step, such as
+            0.999; the average is then what is validated and kept. 0 is none.
         precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
         threads: of each process; 0 shares the cores among the processes.
         checkpoint_seconds: a checkpoint is written after every epoch, and this often within one.
@@ -60,6 +62,7 @@ class TrainingConfig:
     warmup: float = 0.0
     gradient_clip: float = 0.0
     weight_decay: float = 0.0
+    average: float = 0.0
     precision: str = "32-true"
     threads: int = 0
     checkpoint_seconds: float = 60.0
@@ -78,12 +81,15 @@ class TrainingConfig:
             "warmup",
             "gradient_clip",
             "weight_decay",
+            "average",
             "threads",
             "checkpoint_seconds",
         )
         for name in rest:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
+        if self.average >= 1:
+            raise SettingError(f"training.average must be below 1. Got {self.average}.")
 
 
 @dataclass(frozen=True)

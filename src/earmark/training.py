@@ -20,6 +20,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,15 +98,17 @@ def fit(fabric: Fabric, job: Job) -> None:
     )
     wrapped, optimizer = fabric.setup(model, adam)
     state, best = State(), _copy(model)
+    average = _Average(model, config.average)
     about = job.about(fabric.world_size)
     if job.resume and (job.out / CHECKPOINT).exists():
-        state, best = load_checkpoint(job.out, model, adam, about)
+        state, best, averaged = load_checkpoint(job.out, model, adam, about)
+        average.load(averaged)
         if fabric.is_global_zero:  # it may have been killed before it wrote the table
             write_history(job.out / HISTORY, state.history)
 
     def checkpoint() -> float:
         if fabric.is_global_zero:
-            save_checkpoint(job.out, model, adam, state, best, about)
+            save_checkpoint(job.out, model, adam, state, best, average.weights(), about)
         return time.monotonic()
 
     written = time.monotonic()
@@ -122,6 +125,7 @@ def fit(fabric: Fabric, job: Job) -> None:
                 for group in adam.param_groups:
                     group["lr"] = rate
                 loss = _step(fabric, wrapped, optimizer, job, store, rows, state)
+                average.update(model, state.epoch * len(steps) + state.step)
                 state.loss_sum += loss * len(rows)
                 state.n_clips += len(rows)
                 state.step += 1
@@ -131,13 +135,10 @@ def fit(fabric: Fabric, job: Job) -> None:
                     written = checkpoint()
             rate = learning_rate(config, state.epoch, state.history)
             train_loss = state.loss_sum / max(1, state.n_clips)
-            valid_loss = _validate(fabric, model, job, store)
+            valid_loss = _validate(fabric, average.model, job, store)
             row = Epoch(state.epoch, rate, train_loss, valid_loss, time.monotonic() - started)
-            if valid_loss < state.best_loss:
-                state.best_loss, state.best_epoch, best = valid_loss, state.epoch, _copy(model)
-            state.end_epoch(row)
-            waited = row.epoch - state.best_epoch
-            state.finished = waited >= config.patience or state.epoch >= config.max_epochs
+            if state.end_epoch(row, config.patience, config.max_epochs):
+                best = _copy(average.model)
             written = checkpoint()
             if fabric.is_global_zero:
                 write_history(job.out / HISTORY, state.history)
@@ -196,6 +197,35 @@ def _step(
         fabric.clip_gradients(model, optimizer, max_norm=config.gradient_clip)
     optimizer.step()
     return _all_reduce(fabric, total).item() / n_processes
+
+
+class _Average:
+    """The weights that are validated: those of the last step, or their average over the steps."""
+
+    def __init__(self, model: Model, keep: float) -> None:
+        self.keep = keep
+        self.model = deepcopy(model) if keep else model
+
+    @torch.no_grad()
+    def update(self, model: Model, n_steps: int) -> None:
+        """Take in the weights after a step; the first ones count for less than `keep` would."""
+        if not self.keep:
+            return
+        keep = min(self.keep, (1 + n_steps) / (10 + n_steps))
+        pairs = zip(self.model.state_dict().values(), model.state_dict().values(), strict=True)
+        for own, new in pairs:
+            if own.is_floating_point():
+                own.lerp_(new, 1 - keep)
+            else:
+                own.copy_(new)
+
+    def weights(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold."""
+        return self.model.state_dict() if self.keep else {}
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        if self.keep:
+            self.model.load_state_dict(weights)
 
 
 def _share_updates(model: torch.nn.Module, n_micro_batches: int) -> None:
