@@ -97,7 +97,7 @@ def test_a_recording_of_one_window_is_what_the_network_says_of_it(detector):
 
 
 def plain_curve(model, detector, wave):
-    """The reference: every window by itself through the network, averaged by a loop over frames."""
+    """The reference: convolutions over the whole, every window by itself, a loop over frames."""
     dtype = next(model.parameters()).dtype
     features = log_mel(wave, detector.bundle.features).to(dtype)
     pool, window, hop = detector.bundle.model.time_pool, detector._window, detector._hop
@@ -109,9 +109,11 @@ def plain_curve(model, detector, wave):
         starts.append(starts[-1] + -(-rest // pool) * pool)
     n_frames, n_classes = detector.bundle.model.n_frames(len(features)), len(detector.labels)
     total, gate = np.zeros((n_frames, n_classes + 1)), np.zeros((n_frames, n_classes))
+    with torch.no_grad():
+        encoded, _ = model.encode(features.unsqueeze(0))
     for start in starts:
         with torch.no_grad():
-            prediction = model(features[start : start + window].unsqueeze(0))
+            prediction = model.classify(encoded[:, start // pool : (start + window) // pool])
         probs = prediction.frame_probs[0].double().numpy()
         for i, row in enumerate(probs):
             weight = min(i + 1, len(probs) - i)

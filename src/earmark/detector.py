@@ -53,6 +53,19 @@ class Curve(NamedTuple):
     duration: float
 
 
+class _Strip(NamedTuple):
+    """A part of a recording: where its windows begin, its log-mel, and which of it they hold.
+
+    Shape: `log_mel` (frames, mels), of which windows hold `length` frames from `before` on; the
+    others are what convolutions see beyond the edges.
+    """
+
+    start: int
+    log_mel: Tensor
+    before: int
+    length: int
+
+
 class Detector:
     """A trained network that says which sound starts and ends when.
 
@@ -148,38 +161,46 @@ class Detector:
             )
         return [source.astype(np.float32, copy=False)]
 
-    def _strips(self, blocks: Iterable[Waveform]) -> Iterator[tuple[int, Tensor]]:
-        """Yield strips (frames, mels) of whole hops and where they begin.
+    def _strips(self, blocks: Iterable[Waveform]) -> Iterator[_Strip]:
+        """Yield strips of whole hops.
 
         The windows of a strip are a hop apart, and its last is the one before the next strip's
         first; the last of all is flush with the end.
         """
         window, hop, pool = self._window, self._hop, self.bundle.model.time_pool
-        step = self._n_windows * hop
-        held, n_held, start = [torch.zeros(0, self.bundle.features.n_mels)], 0, 0
+        margin, step = self._folded.margin, self._n_windows * hop
+        length = window + step - hop
+        wanted = length + max(hop, margin)  # so that a whole window is left for the end
+        held, n_held = [torch.zeros(0, self.bundle.features.n_mels)], 0
+        start = before = 0  # what is held begins `before` frames earlier
         for piece in log_mel_blocks(blocks, self.bundle.features):
             held.append(piece)
             n_held += len(piece)
-            if n_held >= window + step:  # so that a whole window is left for the end
+            if n_held >= before + wanted:
                 kept = torch.cat(held)
-                while len(kept) >= window + step:
-                    yield start, kept[: window + step - hop]
-                    kept, start = kept[step:], start + step
+                while len(kept) >= before + wanted:
+                    yield _Strip(start, kept[: before + length + margin], before, length)
+                    moved, before = before + step, min(margin, before + step)
+                    kept, start = kept[moved - before :], start + step
                 held, n_held = [kept], len(kept)
         kept = torch.cat(held)
-        whole = window + (len(kept) - window) // hop * hop
-        if len(kept) <= window or whole == len(kept):
-            yield start, kept
+        rest = len(kept) - before
+        whole = window + (rest - window) // hop * hop
+        if rest <= window or whole == rest:
+            yield _Strip(start, kept, before, rest)
             return
-        yield start, kept[:whole]
-        moved = pooled_length(len(kept) - window, pool) * pool
-        yield start + moved, kept[moved:]
+        yield _Strip(start, kept[: before + whole + margin], before, whole)
+        moved = pooled_length(rest - window, pool) * pool
+        context = min(margin, before + moved)
+        yield _Strip(start + moved, kept[before + moved - context :], context, rest - moved)
 
-    def _predict(self, strip: tuple[int, Tensor]) -> list[tuple[int, Floats, Floats]]:
+    def _predict(self, strip: _Strip) -> list[tuple[int, Floats, Floats]]:
         """Return where each window begins in frames of the output, its frame and clip probs."""
-        start, log_mel = strip
+        start, log_mel, before, length = strip
         with torch.inference_mode():
-            prediction = self._folded.listen(log_mel.to(self.device), self._window, self._hop)
+            prediction = self._folded.listen(
+                log_mel.to(self.device), self._window, self._hop, before, length
+            )
             frame_probs = prediction.frame_probs.cpu().numpy()
             clip_probs = prediction.clip_probs.cpu().numpy()
         pool = self.bundle.model.time_pool

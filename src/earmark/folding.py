@@ -2,18 +2,12 @@
 
 Conventions: log-mels have no padding here, and nothing is learned. Two things are saved. Batch norm
 is folded into the convolutions, whose maps keep the channels of a point side by side. And windows
-that overlap share what their convolutions have in common:
-
-    window 0    |---------------------------|
-    window 1                  |---------------------------|
-    pieces      |-------------|             |             zero beyond both edges, as is a window
-                              |-------------|
-    seams                  |-----|                        where two pieces of a window meet
-
-A frame's convolutions see only so far (`ModelConfig.receptive_field`). Every window is two pieces,
-the second of which is the first of the next window; only where they meet each sees an edge that is
-none, and there, in the seam, they are computed again. That is three quarters of the work. The GRU,
+that overlap share their convolutions, which run over the recording as over one long clip: a frame
+at the edge of a window sees what really is beside it, not the silence that a clip ends in. The GRU,
 which hears the whole window, takes each window for itself.
+
+A frame's convolutions see only so far (`ModelConfig.receptive_field`), so that a recording can be
+cut anywhere: with `margin` frames more on both sides, a part comes out as it would in the whole.
 """
 
 from functools import reduce
@@ -23,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from earmark.frames import pooled_length
 from earmark.layers import Convolution, Size, average_input, max_maps
 from earmark.model import Model, Prediction
 
-BATCH = 4  # parts of a recording in one convolution: more do not run faster on a CPU
+CHUNK = 700  # frames in one convolution, about: more do not run faster on a CPU
 
 
 class FoldedModel(nn.Module):
@@ -52,21 +47,27 @@ class FoldedModel(nn.Module):
         self.classifier = model.classifier
         self.pooling = model.pooling
         self.eval()
+        pool = self.config.time_pool
+        self.margin = -(-(self.config.receptive_field - pool) // (2 * pool)) * pool
 
     def forward(self, log_mel: Tensor) -> Prediction:
         """See the class; every frame is real."""
         return self._classify(self._convolve(log_mel))
 
-    def listen(self, strip: Tensor, window: int, hop: int) -> Prediction:
+    def listen(
+        self, strip: Tensor, window: int, hop: int, before: int = 0, length: int | None = None
+    ) -> Prediction:
         """Predict every window of a strip of a recording.
 
-        Shape: `strip` (frames, mels), of `window` frames and any number of hops; the batch of the
-        prediction are its windows.
+        Shape: `strip` (frames, mels); the batch of the prediction are its windows.
 
         Args:
-            strip: the log-mel.
+            strip: the log-mel, and as much of what lies on both sides as `margin` says and there
+                is.
             window: frames of a window, or more than the strip has, which then is one window.
-            hop: from one window to the next, at most half of it; both are whole output frames.
+            hop: from one window to the next; both are whole output frames.
+            before: frames at its begin that no window is to hold, whole output frames.
+            length: frames after them that windows are to hold; all without it.
 
         >>> from earmark.model import ModelConfig
         >>> folded = FoldedModel(Model(ModelConfig.preset("fast", n_classes=3)).eval())
@@ -74,27 +75,29 @@ class FoldedModel(nn.Module):
         ...     folded.listen(torch.randn(1000, 80), window=500, hop=100).frame_probs.shape
         torch.Size([6, 125, 3])
         """
-        if len(strip) <= window:
-            return self.forward(strip.unsqueeze(0))
         pool = self.config.time_pool
-        piece = window - hop
-        reach = -(-(self.config.receptive_field - pool) // (2 * pool))  # output frames
-        first, after = piece // pool - reach, max(hop // pool + reach, piece // pool - reach)
-        begin, end = (first - reach) * pool, (after + reach) * pool  # what the seam's frames see
-        if begin < 0 or piece + end - begin >= window:
-            return self.forward(_cut(strip, window, hop))
-        pieces = self._convolve(_cut(strip, piece, hop))
-        parts = [pieces[:-1, :first], pieces[1:, after - hop // pool :]]
-        if after > first:
-            seams = _cut(strip[begin:], end - begin, hop)[: len(pieces) - 1]
-            parts.insert(1, self._convolve(seams)[:, reach : after - first + reach])
-        return self._classify(torch.cat(parts, dim=1))
+        length = len(strip) - before if length is None else length
+        n_frames = pooled_length(length, pool)
+        features = self.encode(strip)[before // pool : before // pool + n_frames]
+        if length <= window:
+            return self._classify(features.unsqueeze(0))
+        windows = features.unfold(0, window // pool, hop // pool)  # (windows, features, frames)
+        return self._classify(windows.transpose(1, 2))
+
+    def encode(self, log_mel: Tensor) -> Tensor:
+        """(frames, mels) -> (frames, features), of a recording of any length, chunk by chunk."""
+        pool, margin = self.config.time_pool, self.margin
+        size = max(1, CHUNK // pool) * pool
+        parts = []
+        for begin in range(0, len(log_mel), size):
+            first, n_frames = max(0, begin - margin), min(size, len(log_mel) - begin)
+            chunk = self._convolve(log_mel[None, first : begin + size + margin])[0]
+            skipped = (begin - first) // pool
+            parts.append(chunk[skipped : skipped + pooled_length(n_frames, pool)])
+        return torch.cat(parts)
 
     def _convolve(self, log_mel: Tensor) -> Tensor:
         """(batch, frames, mels) -> (batch, frames, features)."""
-        return torch.cat([self._convolve_few(few) for few in torch.split(log_mel, BATCH)])
-
-    def _convolve_few(self, log_mel: Tensor) -> Tensor:
         maps, _ = average_input(log_mel, None, self.config.input_pool)
         for block, size in zip(self.blocks, self.config.pools, strict=True):
             maps = _max(block(maps), size)
@@ -133,8 +136,3 @@ def _max(maps: Tensor, size: Size) -> Tensor:
     for axis, length in ((3, size[1]), (2, size[0])):
         maps = reduce(torch.maximum, torch.unflatten(maps, axis, (-1, length)).unbind(axis + 1))
     return maps
-
-
-def _cut(strip: Tensor, size: int, hop: int) -> Tensor:
-    """(frames, mels) -> (parts, frames, mels): parts of `size` frames, a hop apart."""
-    return strip.unfold(0, size, hop).transpose(1, 2)

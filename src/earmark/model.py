@@ -217,6 +217,10 @@ class Model(nn.Module):
 
     def forward(self, log_mel: Tensor, mask: Tensor | None = None) -> Prediction:
         """See the class; `mask` (batch, frames) is True for real frames, padding comes last."""
+        return self.classify(*self.encode(log_mel, mask))
+
+    def encode(self, log_mel: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The convolutions: (batch, frames, mels) -> (batch, frames, features), and the mask."""
         self._check(log_mel, mask)
         maps, mask = average_input(log_mel, mask, self.config.input_pool)
         for block, size in zip(self.blocks, self.config.pools, strict=True):
@@ -224,7 +228,10 @@ class Model(nn.Module):
                 maps = convolution(maps, mask)
             maps, mask = max_maps(self.dropout(maps), mask, size)
         maps, mask = max_maps(self.last(maps, mask), mask, self.config.last_pool)
-        features = maps.permute(0, 2, 1, 3).flatten(2)  # maps stacked on the frequency axis
+        return maps.permute(0, 2, 1, 3).flatten(2), mask  # maps stacked on the frequency axis
+
+    def classify(self, features: Tensor, mask: Tensor | None = None) -> Prediction:
+        """What comes behind them: (batch, frames, features) -> the prediction."""
         hidden = self._recur(features, mask)
         logits = self.classifier(hidden)
         frame_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()
