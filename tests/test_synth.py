@@ -406,3 +406,28 @@ def test_the_procedural_bank_knows_every_sound_and_noise():
     assert set(bank.backgrounds) == set(NOISES)
     for name in bank.backgrounds:
         assert bank.draw_background(name, np.random.default_rng(0), 0.5, RATE).shape == (8000,)
+
+
+def test_a_faster_sound_is_higher_by_as_much():
+    class Tone(ProceduralBank):
+        def draw(self, category, rng, duration, rate):
+            time = np.arange(round(duration * rate)) / rate
+            return np.sin(2 * np.pi * 1000 * time).astype(np.float32)
+
+    config = SceneConfig(
+        n_events=(1, 1), event_duration=(1.0, 1.0), snr_db=(60, 60), speed=(1.5, 1.5)
+    )
+    scene = make_scene(config, 0, bank=Tone())
+    (layer,) = scene.layers
+    assert len(layer) == pytest.approx(32000, abs=2)
+    peak = np.abs(np.fft.rfft(layer, 32000)).argmax()
+    assert peak == pytest.approx(1500, abs=2)
+    assert scene.waveform.shape == (320000,)
+
+
+def test_without_speeds_to_choose_from_scenes_are_as_they_were():
+    plain, same = (make_scene(SceneConfig(), 3), make_scene(SceneConfig(speed=(1.0, 1.0)), 3))
+    assert np.array_equal(plain.waveform, same.waveform)
+    other = make_scene(SceneConfig(speed=(0.8, 1.25)), 3)
+    assert other.waveform.shape == plain.waveform.shape
+    assert not np.array_equal(plain.waveform, other.waveform)

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import soxr
 
 from earmark.audio import WRITERS, Waveform, write_audio
 from earmark.errors import DataError, SettingError, choose
@@ -40,6 +41,8 @@ class SceneConfig:
         n_events: events in a scene.
         event_duration: seconds of an event; a short recording gives a shorter one.
         snr_db: of each event against the background behind it.
+        speed: how much faster, and so higher, a sound is played; drawn evenly on a log scale. A way
+            to make few recordings seem many, for training.
         max_overlap: how many events may sound at once; 1 lets none overlap.
         gap: the least seconds between two events of one class.
         classes: the categories that events are drawn from; empty stands for all of the bank that
@@ -56,6 +59,7 @@ class SceneConfig:
     n_events: tuple[int, int] = (1, 3)
     event_duration: tuple[float, float] = (0.5, 4.0)
     snr_db: tuple[float, float] = (0.0, 20.0)
+    speed: tuple[float, float] = (1.0, 1.0)
     max_overlap: int = 2
     gap: float = 0.25
     classes: tuple[str, ...] = ()
@@ -63,7 +67,7 @@ class SceneConfig:
     level_db: tuple[float, float] = (-45.0, -25.0)
 
     def __post_init__(self) -> None:
-        for name in ("n_events", "event_duration", "snr_db", "level_db"):
+        for name in ("n_events", "event_duration", "snr_db", "speed", "level_db"):
             low, high = getattr(self, name)
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise SettingError(f"{name} must be (least, most). Got {(low, high)!r}.")
@@ -81,6 +85,7 @@ class SceneConfig:
                 f"within 0.01 s and the scene's duration, {self.duration} s",
             ),
             "level_db": (self.level_db[1] <= 0, "0 dB, full scale, or less"),
+            "speed": (self.speed[0] >= 0.25 and self.speed[1] <= 4, "within 0.25 and 4"),
             "gap": (0.001 <= self.gap < math.inf, "0.001 s or more"),
             "backgrounds": (len(self.backgrounds) > 0, "one name or more"),
         }
@@ -228,7 +233,11 @@ def _classes(config: SceneConfig, bank: Bank) -> tuple[str, ...]:
 def _background(config: SceneConfig, rng: Rng, bank: Bank) -> Waveform:
     """Return the background of a whole scene at its level."""
     name = config.backgrounds[rng.integers(len(config.backgrounds))]
-    background = bank.draw_background(name, rng, config.duration, config.rate)
+    speed = _speed(config, rng)
+    # A little more, since what is resampled may end a sample early.
+    asked = config.duration if speed == 1 else config.duration * speed + 0.01
+    background = bank.draw_background(name, rng, asked, config.rate)
+    background = _played(background, speed, config.duration, config.rate)
     rms = float(np.sqrt(np.mean(np.square(background, dtype=np.float64))))
     if rms == 0:
         raise DataError(f"The background {name!r} is silent. Take it out of the soundbank.")
@@ -249,7 +258,9 @@ def _place_events(
         for _ in range(n_events):
             label = classes[rng.integers(len(classes))]
             wanted = int(rng.integers(low_ms, longest + 1)) / 1000
-            sounds.append((label, bank.draw(label, rng, wanted, config.rate)))
+            speed = _speed(config, rng)
+            sound = bank.draw(label, rng, wanted * speed, config.rate)
+            sounds.append((label, _played(sound, speed, wanted, config.rate)))
         onsets = _place(config, rng, sounds)
         if onsets is not None:
             return sounds, onsets
@@ -258,6 +269,20 @@ def _place_events(
         f"no place in {config.duration} s with max_overlap={config.max_overlap} and "
         f"gap={config.gap}. Ask for fewer or shorter events, or raise max_overlap."
     )
+
+
+def _speed(config: SceneConfig, rng: Rng) -> float:
+    """Draw a speed; where there is nothing to choose, nothing is drawn."""
+    low, high = config.speed
+    return low if low == high else float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _played(sound: Waveform, speed: float, most: float, rate: int) -> Waveform:
+    """Return a sound played at a speed, of `most` seconds at most."""
+    if speed == 1:
+        return sound
+    played = soxr.resample(sound, round(rate * speed), rate)
+    return np.asarray(played[: max(1, round(most * rate))], dtype=np.float32)
 
 
 def _place(config: SceneConfig, rng: Rng, sounds: list[tuple[str, Waveform]]) -> list[int] | None:
