@@ -37,9 +37,9 @@ PathLike = str | os.PathLike[str]
 MODEL = f"model{SUFFIX}"
 VALID_SHARE = 0.15  # of the training clips, where no validation table is given
 
-# Where tuning from tags starts. Tags tell nothing of time, so these are ours: a median against
-# single frames, hysteresis since an event need not be loud throughout, and gaps and events shorter
-# than three frames are taken for noise.
+# Where tuning from tags starts. Tags tell nothing of time, so these are ours and stay: a median
+# against single frames, hysteresis since an event need not be loud throughout, and gaps and events
+# shorter than three frames are taken for noise. Tags tell which clips hold a class: the gate.
 START: Mapping[str, float] = {
     "threshold": 0.5,
     "low_threshold": 0.25,
@@ -394,6 +394,7 @@ def _bundle(
         train.labels,
         tags=valid.tags,
         start=bundle.decoding,
+        threshold_from="start",
         objective="f_measure",
     )
     return bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(valid)))
