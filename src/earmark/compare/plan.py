@@ -118,14 +118,7 @@ class Plan:
                 raise DataError(f"There is no table {table} (data.{name}); is --data right?")
         base = Settings.load(tree.get("preset", "fast"))
         base = base.changed(tree.get("settings", {}), str(source))
-        cells = _grid_cells(tree.get("grid", {}))
-        for name, values in tree.get("cells", {}).items():
-            if name in cells:
-                raise SettingError(f"{source}: the cell {name!r} is in the grid already.")
-            cells[name] = build(CellConfig, f"cells.{name}", values)
-        if not cells:
-            raise SettingError(f"{source} has no cells; it needs a table [grid] or [cells].")
-        plan = cls(source, paths, cells, base, audio, tables.labels)
+        plan = cls(source, paths, read_cells(source), base, audio, tables.labels)
         plan._check()
         return plan
 
@@ -145,7 +138,7 @@ class Plan:
 
     def pairs(self) -> list[tuple[str, str]]:
         """The cells to compare, as (cell it is compared with, cell)."""
-        return [(cell.against, name) for name, cell in self.cells.items() if cell.against]
+        return pairs_of(self.cells)
 
     def _check(self) -> None:
         keys: dict[str, str] = {}
@@ -177,6 +170,29 @@ class Plan:
 
     def _digest(self, table: str) -> str:
         return hashlib.sha256(self.data[table].read_bytes()).hexdigest()
+
+
+def read_cells(path: str | os.PathLike[str]) -> dict[str, CellConfig]:
+    """Return the cells of a plan alone, in its order; its tables need not be there."""
+    source = Path(path)
+    tree = read_toml(source)
+    cells = _grid_cells(tree.get("grid", {}))
+    for name, values in tree.get("cells", {}).items():
+        if name in cells:
+            raise SettingError(f"{source}: the cell {name!r} is in the grid already.")
+        cells[name] = build(CellConfig, f"cells.{name}", values)
+    if not cells:
+        raise SettingError(f"{source} has no cells; it needs a table [grid] or [cells].")
+    return cells
+
+
+def pairs_of(cells: Mapping[str, CellConfig]) -> list[tuple[str, str]]:
+    """Return the cells to compare, as (cell it is compared with, cell).
+
+    >>> pairs_of({"a": CellConfig(), "b": CellConfig(against="a")})
+    [('a', 'b')]
+    """
+    return [(cell.against, name) for name, cell in cells.items() if cell.against]
 
 
 def _grid_cells(grid: Mapping[str, Any]) -> dict[str, CellConfig]:

@@ -8,7 +8,7 @@ What is done is never done again; a unit that was stopped goes on from its check
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +61,14 @@ def read_result(out: Path, unit: Unit) -> Result | None:
             "another --out, or remove it."
         )
     return result
+
+
+def read_results(folder: Path, cells: Iterable[str]) -> list[Result]:
+    """Return all results in a folder, in the order of the cells, whatever plan they are of."""
+    order = {cell: number for number, cell in enumerate(cells)}
+    results = [Result.read(path) for path in sorted(folder.glob("*-seed*.json"))]
+    known = [result for result in results if result.cell in order]
+    return sorted(known, key=lambda result: (order[result.cell], result.seed))
 
 
 def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Comparison]:

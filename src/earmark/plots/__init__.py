@@ -6,7 +6,7 @@ horizontal axis is seconds unless a title says otherwise.
     figure      an empty figure, and how it is written
     network     the hierarchy, its gradients, detections, the course of a training
     scores      scores of classes with intervals, confusion, precision-recall, PSD-ROC
-    runs        every run of a comparison as a dot
+    runs        every run of a comparison as a dot; one clip as several networks see it
     evaluation  all pictures of an evaluation, in a folder
 """
 
@@ -18,7 +18,7 @@ from earmark.plots.network import (
     plot_hierarchy,
     plot_history,
 )
-from earmark.plots.runs import plot_runs
+from earmark.plots.runs import plot_predictions, plot_runs
 from earmark.plots.scores import (
     plot_class_scores,
     plot_confusion,
@@ -35,6 +35,7 @@ __all__ = [
     "plot_hierarchy",
     "plot_history",
     "plot_precision_recall",
+    "plot_predictions",
     "plot_psd_roc",
     "plot_runs",
     "save",

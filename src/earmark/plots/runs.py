@@ -1,11 +1,11 @@
-"""Scores of many runs -> a picture with a dot for every run."""
+"""Results of many runs -> a dot for every run; the frame predictions of some on one clip."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from earmark.plots.figure import BLUE, INK, new_figure, plain_text
+from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,4 +34,40 @@ def plot_runs(values: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
         axes.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(cells)), [plain_text(cell) for cell in cells])
     panels[0].invert_yaxis()
+    return figure
+
+
+def plot_predictions(panels: Mapping[str, Mapping[str, Any]], n_columns: int = 2) -> "Figure":
+    """Draw the frame probabilities of one clip as several networks see it, with the truth.
+
+    Args:
+        panels: title -> what a result shows: "events", "frame_probs", "thresholds" and "hop"; see
+            `earmark.compare.unit.Result`.
+        n_columns: panels side by side.
+
+    >>> shown = {"hop": 0.08, "events": [[0.1, 0.3, "dog"]], "frame_probs": {"dog": [0.1, 0.9]},
+    ...          "thresholds": {"weak": {"dog": [0.5, 0.25]}}}
+    >>> len(plot_predictions({"single": shown, "hierarchical": shown}).axes)
+    2
+    """
+    n_rows = -(-len(panels) // n_columns)
+    figure = new_figure(figsize=(5 * n_columns, 2.4 * n_rows))
+    grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
+    colours = [BLUE, RED, INK, "#3a8f5c", "#8a4fa3"]
+    for axes, (title, shown) in zip(grid.ravel(), panels.items(), strict=False):
+        for number, (label, probs) in enumerate(shown["frame_probs"].items()):
+            colour = colours[number % len(colours)]
+            times = (np.arange(len(probs)) + 0.5) * shown["hop"]
+            axes.plot(times, probs, color=colour, lw=1.2, label=plain_text(label))
+            axes.axhline(shown["thresholds"]["weak"][label][0], color=colour, lw=0.6, ls=":")
+            for onset, offset, of in shown["events"]:
+                if of == label:
+                    height = 1.04 + 0.05 * number
+                    axes.plot([onset, offset], [height] * 2, color=colour, lw=3)
+        axes.axhspan(1.0, 1.2, color=SAND, alpha=0.3, lw=0)
+        axes.set_ylim(0, 1.2)
+        axes.set_title(plain_text(title), fontsize=9)
+    grid[0, 0].legend(fontsize=7, loc="center left")
+    for axes in grid[-1]:
+        axes.set_xlabel("seconds")
     return figure
