@@ -26,7 +26,7 @@ metrics.bests metrics
 answers evaluation
 tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
 tuning
-settings batches checkpoint training bundle detector
+settings batches checkpoint training bundle detector predictions
 plots.figure plots.network plots.scores plots.runs plots.evaluation plots report learning demo
 compare.plan compare.unit compare.table compare.run compare recipe
 cli.front cli.data cli.learn cli.hear cli.score cli.study cli __main__

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
+from earmark.audio import read_audio
 from earmark.batches import (
     cut_share,
     draw_order,
@@ -21,12 +23,13 @@ from earmark.batches import (
     read_frame_targets,
     with_statistics,
 )
+from earmark.bundle import save_bundle
 from earmark.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.errors import DataError, SettingError
 from earmark.events import read_events
-from earmark.features import FeatureConfig, normalise
-from earmark.learning import MODEL, train
+from earmark.features import FeatureConfig, log_mel, normalise
+from earmark.learning import MODEL, TEACHING, load, train
 from earmark.settings import TrainingConfig
 from earmark.store import build_store
 from earmark.training import learning_rate
@@ -418,7 +421,7 @@ def test_onsets_and_offsets_are_learned_from_where_they_are_given(tones, tmp_pat
     for file, path in zip(clips.files, clips.paths, strict=True):
         probs = strong.frame_probs(path).probs
         timed = clips.take([clips.files.index(file)]).with_events(events)
-        truth = read_frame_targets(timed, [0], strong.ruler, len(probs))[0].numpy() > 0.5
+        truth = read_frame_targets(timed, strong.ruler, [0], len(probs))[0].numpy() > 0.5
         n_wrong += ((probs >= 0.5) != truth).sum()
         n_active += truth.sum()
     assert n_wrong < n_active / 4
@@ -427,3 +430,35 @@ def test_onsets_and_offsets_are_learned_from_where_they_are_given(tones, tmp_pat
 def test_training_events_must_be_of_the_training_clips(tones, tmp_path):
     with pytest.raises(DataError, match="24 of 24 clips are not in the table of events"):
         run(tones, tmp_path, strong=tones / "valid_strong.tsv")
+
+
+def test_a_teacher_is_learned_from_where_the_tags_allow_for_it(tones, tmp_path):
+    words = ["training.max_epochs=12", "training.schedule=cosine", "model.stages=[]"]
+    run(tones, tmp_path / "teacher", *words, strong=tones / "train_strong.tsv")
+    model = tmp_path / "teacher" / MODEL
+    run(tones, tmp_path / "pupil", *words, "training.frame_share=1.0", teachers=[model])
+    taught = np.load(tmp_path / "pupil" / TEACHING)
+    clips = Manifest.read(tones / "train_weak.tsv", tones / "audio")
+    teacher, begin = load(model), 0
+    for row, path in enumerate(clips.paths):
+        features = log_mel(read_audio(path)[0], teacher.bundle.features).unsqueeze(0)
+        with torch.no_grad():
+            probs = teacher.model(features).frame_probs[0].numpy() * clips.targets[row].numpy()
+        said = taught[begin : begin + len(probs)]
+        np.testing.assert_allclose(said, probs, atol=5e-3)  # features are in half precision
+        begin += len(probs)
+    assert begin == len(taught)
+    # A pupil of frames alone times as well as its teacher, though it has seen tags only.
+    pupil = load(tmp_path / "pupil" / MODEL)
+    wave_file = clips.paths[int(clips.targets[:, 0].argmax())]
+    one, other = (each.frame_probs(wave_file).probs[:, 0] for each in (teacher, pupil))
+    assert np.corrcoef(one, other)[0, 1] > 0.9
+
+
+def test_a_teacher_of_other_classes_is_refused(tones, tmp_path):
+    run(tones, tmp_path / "teacher", "training.max_epochs=1")
+    bundle = load(tmp_path / "teacher" / MODEL).bundle
+    other = replace(bundle, labels=("a", "b"), decoding=replace(bundle.decoding, labels=("a", "b")))
+    path = save_bundle(other, tmp_path / "other.earmark")
+    with pytest.raises(SettingError, match="must have the labels"):
+        run(tones, tmp_path / "pupil", teachers=[path])

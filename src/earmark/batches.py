@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
 from earmark.data import Manifest, pad_batch
 from earmark.features import FeatureConfig
-from earmark.frames import Frames
+from earmark.frames import Frames, pooled_length
 from earmark.settings import TrainingConfig
 from earmark.store import FeatureStore
 
@@ -26,15 +27,14 @@ def read_batch(
 
 
 def read_frame_targets(
-    manifest: Manifest, rows: Sequence[int], ruler: Frames, n_frames: int
+    manifest: Manifest, ruler: Frames, rows: Sequence[int], n_frames: int
 ) -> Tensor:
     """Return when each class sounds, (batch, frames, classes): 1 where a frame's middle is within.
 
-    >>> from pathlib import Path
     >>> from earmark.events import Event
     >>> clips = Manifest(("a",), (Path("a"),), ((),), ("dog",))
     >>> clips = clips.with_events({"a": [Event(0.1, 0.3, "dog")]})
-    >>> read_frame_targets(clips, [0], Frames(10), 4).flatten()
+    >>> read_frame_targets(clips, Frames(10), [0], 4).flatten()
     tensor([0., 1., 1., 0.])
     """
     centres = ruler.centres(n_frames)
@@ -45,6 +45,25 @@ def read_frame_targets(
             within = (event.onset <= centres) & (centres < event.offset)
             targets[at, within, columns[event.label]] = 1.0
     return torch.from_numpy(targets)
+
+
+class Teaching:
+    """What teachers say of every frame of the training clips; see `earmark.predictions`."""
+
+    def __init__(self, path: Path, store: FeatureStore, clips: Manifest, pool: int) -> None:
+        self.frames, self.pool = np.load(path, mmap_mode="r"), pool
+        lengths = [pooled_length(len(store[file]), pool) for file in clips.files]
+        self.ends = np.cumsum(lengths)
+
+    def read(self, rows: Sequence[int], n_frames: int) -> Tensor:
+        """Return (batch, frames, classes) with as many frames as the features have."""
+        targets = torch.zeros(len(rows), n_frames, self.frames.shape[1])
+        for at, row in enumerate(rows):
+            begin = self.ends[row - 1] if row else 0
+            said = torch.from_numpy(np.array(self.frames[begin : self.ends[row]], np.float32))
+            said = said.repeat_interleave(self.pool, 0)[:n_frames]
+            targets[at, : len(said)] = said
+        return targets
 
 
 def pool_targets(targets: Tensor, mask: Tensor | None, factor: int) -> Tensor:

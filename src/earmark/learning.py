@@ -11,23 +11,23 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch.multiprocessing.spawn import ProcessRaisedException
 
-from earmark.batches import cut, read_batch, with_statistics
+from earmark.batches import with_statistics
 from earmark.bundle import SUFFIX, Bundle
 from earmark.checkpoint import CHECKPOINT, HISTORY, check_checkpoint, read_checkpoint
 from earmark.data import Manifest, clip_paths
-from earmark.decoding import Decoding, Floats
+from earmark.decoding import Decoding
 from earmark.detector import Detector
 from earmark.errors import AudioError, DataError, SettingError
 from earmark.events import read_events
-from earmark.features import FeatureConfig, normalise
-from earmark.model import Model
+from earmark.features import FeatureConfig
 from earmark.plots import plot_history, save
+from earmark.predictions import predict_clips, write_teaching
 from earmark.settings import Settings
 from earmark.store import FeatureStore, build_store
 from earmark.tuning import Tuned, tune_decoding
@@ -35,6 +35,7 @@ from earmark.workers import without_main
 
 PathLike = str | os.PathLike[str]
 MODEL = f"model{SUFFIX}"
+TEACHING = "teaching.npy"
 VALID_SHARE = 0.15  # of the training clips, where no validation table is given
 
 # Where tuning from tags starts. Tags tell nothing of time, so these are ours and stay: a median
@@ -57,6 +58,7 @@ def train(
     *,
     valid_audio: PathLike | None = None,
     strong: PathLike | None = None,
+    teachers: Sequence[PathLike] = (),
     preset: str = "fast",
     config: PathLike | None = None,
     settings: Iterable[str] | Settings = (),
@@ -82,6 +84,8 @@ def train(
         strong: table of the onsets and offsets in the training clips, to learn from in place of
             their tags; validation keeps to tags. For those who have such a table, and to see how
             much is lost without.
+        teachers: model files whose frame probabilities are learned from beside the tags; those of
+            classes that a clip is not tagged with count as 0.
         preset: "paper" or "fast"; see `earmark.settings`.
         config: a TOML file of settings that change the preset.
         settings: words such as "model.pooling=attention" that change it further; or all
@@ -133,8 +137,19 @@ def train(
         chosen.for_classes(len(train_clips.labels)),
         features=with_statistics(chosen.features, features, train_clips),
     )
+    if teachers and is_first_process():
+        read = [Detector.load(path) for path in teachers]
+        write_teaching(folder / TEACHING, read, features, train_clips, chosen)
     job = Job(
-        folder, features.folder, chosen, train_clips, valid_clips, resume, tensorboard, progress
+        folder,
+        features.folder,
+        chosen,
+        train_clips,
+        valid_clips,
+        folder / TEACHING if teachers else None,
+        resume,
+        tensorboard,
+        progress,
     )
     fabric = _fabric(accelerator, devices, nodes, chosen.training.precision)
     if resume:
@@ -329,30 +344,6 @@ def _fabric(accelerator: str, devices: int, nodes: int, precision: str) -> Any:
         raise SettingError(
             f"Training cannot run on accelerator={accelerator!r}, devices={devices}: {error}"
         ) from None
-
-
-class Predictions(NamedTuple):
-    """Frame probabilities of each clip, and clip probabilities (clips, classes)."""
-
-    curves: list[Floats]
-    clip_probs: Floats
-
-
-@torch.no_grad()
-def predict_clips(
-    model: Model, store: FeatureStore, clips: Manifest, features: FeatureConfig
-) -> Predictions:
-    """Return what a network says of clips whose features are computed, padding taken off."""
-    model.eval()
-    curves, clip_probs = [], []
-    for rows in cut(range(len(clips)), 32):
-        batch, mask, _ = read_batch(store, clips, rows)
-        prediction = model(normalise(batch, features), mask)
-        for i in range(len(rows)):
-            probs = prediction.frame_probs[i]
-            curves.append((probs if prediction.mask is None else probs[prediction.mask[i]]).numpy())
-        clip_probs.append(prediction.clip_probs.numpy())
-    return Predictions(curves, np.concatenate(clip_probs))
 
 
 def _bundle(

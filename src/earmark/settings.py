@@ -43,6 +43,8 @@ class TrainingConfig:
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is none.
         weight_decay: decoupled, as in AdamW; 0 is plain Adam.
+        frame_share: of the loss that comes from the frames where teachers tell them; the rest is
+            that of the tags.
         average: how much of it the average of the weights over the steps keeps at a step, such as
             0.999; the average is then what is validated and kept. 0 is none.
         precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
@@ -62,6 +64,7 @@ class TrainingConfig:
     warmup: float = 0.0
     gradient_clip: float = 0.0
     weight_decay: float = 0.0
+    frame_share: float = 0.5
     average: float = 0.0
     precision: str = "32-true"
     threads: int = 0
@@ -88,6 +91,8 @@ class TrainingConfig:
         for name in rest:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
+        if not 0 <= self.frame_share <= 1:
+            raise SettingError(f"training.frame_share must be 0 to 1. Got {self.frame_share}.")
         if self.average >= 1:
             raise SettingError(f"training.average must be below 1. Got {self.average}.")
 

@@ -6,8 +6,9 @@ repeated to the bit. A checkpoint is one safetensors file, written beside and mo
 every epoch and now and then within one; resuming from it at any moment ends with the weights of the
 run that was never stopped, on the same machine with the same number of threads and processes.
 
-Where the training clips carry events, their frames are learned from in place of their tags; the
-validation loss, which decides when to stop, is that of tags all the same.
+Where the training clips carry events, their frames are learned from in place of their tags; where
+teachers tell of frames, from both. The validation loss, which decides when to stop, is that of tags
+all the same.
 
 Batch norm counts the clips of all processes, and a step's loss is the mean over all of them: two
 processes follow the loss curve of one but for rounding and the draws of dropout. A batch may go
@@ -19,9 +20,10 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from torch import Tensor
 
 from earmark.augment import augment
 from earmark.batches import (
+    Teaching,
     cut,
     cut_share,
     draw_order,
@@ -58,6 +61,9 @@ from earmark.norm import MaskedBatchNorm
 from earmark.settings import Settings, TrainingConfig
 from earmark.store import FeatureStore
 
+# Rows and a number of frames -> targets (batch, frames, classes).
+FrameTargets = Callable[[Sequence[int], int], Tensor]
+
 
 @dataclass(frozen=True)
 class Job:
@@ -68,6 +74,7 @@ class Job:
     settings: Settings
     train: Manifest
     valid: Manifest
+    teaching: Path | None = None
     resume: bool = False
     tensorboard: bool = False
     progress: bool = False
@@ -83,7 +90,16 @@ class Job:
             for m in (self.train, self.valid)
         ]
         text = json.dumps([self.settings.to_dict(), list(self.train.labels), data], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        taught = b"" if self.teaching is None else self.teaching.read_bytes()
+        return hashlib.sha256(text.encode() + taught).hexdigest()
+
+    def frame_targets(self, store: FeatureStore) -> "FrameTargets | None":
+        """Return what tells when each class sounds in given rows, if anything does."""
+        if self.teaching is not None:
+            return Teaching(self.teaching, store, self.train, self.settings.model.time_pool).read
+        if self.train.events:
+            return partial(read_frame_targets, self.train, self.settings.features.frames)
+        return None
 
 
 def fit(fabric: Fabric, job: Job) -> None:
@@ -99,6 +115,7 @@ def fit(fabric: Fabric, job: Job) -> None:
     wrapped, optimizer = fabric.setup(model, adam)
     state, best = State(), _copy(model)
     average = _Average(model, config.average)
+    frame_targets = job.frame_targets(store)
     about = job.about(fabric.world_size)
     if job.resume and (job.out / CHECKPOINT).exists():
         state, best, averaged = load_checkpoint(job.out, model, adam, about)
@@ -124,7 +141,7 @@ def fit(fabric: Fabric, job: Job) -> None:
                 rate = learning_rate(config, state.epoch + state.step / len(steps), state.history)
                 for group in adam.param_groups:
                     group["lr"] = rate
-                loss = _step(fabric, wrapped, optimizer, job, store, rows, state)
+                loss = _step(fabric, wrapped, optimizer, job, store, frame_targets, rows, state)
                 average.update(model, state.epoch * len(steps) + state.step)
                 state.loss_sum += loss * len(rows)
                 state.n_clips += len(rows)
@@ -152,6 +169,7 @@ def _step(
     optimizer: Any,
     job: Job,
     store: FeatureStore,
+    frame_targets: FrameTargets | None,
     rows: Sequence[int],
     state: State,
 ) -> float:
@@ -163,11 +181,13 @@ def _step(
     own_rows = rows[fabric.global_rank :: n_processes]
     batch, mask, targets = read_batch(store, job.train, own_rows)
     ruler = job.settings.features.frames
-    if job.train.events:
-        targets = read_frame_targets(job.train, own_rows, ruler, batch.shape[1])
+    if frame_targets is not None:  # those of clips beside them, the same at every frame
+        of_frames = frame_targets(own_rows, batch.shape[1])
+        targets = torch.cat([of_frames, targets.unsqueeze(1).expand_as(of_frames)], 2)
     batch, mask, targets = augment(batch, mask, targets, job.settings.augment, ruler, generator)
-    if job.train.events:
+    if frame_targets is not None:
         targets = pool_targets(targets, mask, job.settings.model.time_pool)
+    share = 1.0 if job.train.events else config.frame_share
     batch = normalise(batch, job.settings.features)
     batch, mask, targets = fabric.to_device((batch, mask, targets))
     pieces = cut_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
@@ -185,10 +205,12 @@ def _step(
                     f"{clip_probs.flatten()[0]:g}; try a smaller training.learning_rate, or "
                     "training.gradient_clip=5."
                 )
-            if job.train.events:
-                loss = frame_loss(said.frame_probs, of_piece, said.mask)
-            else:
+            if frame_targets is None:
                 loss = clip_loss(clip_probs, of_piece)
+            else:
+                of_frames, of_clips = of_piece.chunk(2, 2)
+                loss = share * frame_loss(said.frame_probs, of_frames, said.mask)
+                loss = loss + (1 - share) * clip_loss(clip_probs, of_clips[:, 0])
             # Pieces differ by a clip; the mean is over clips, and processes are averaged.
             loss = loss * (len(clip_probs) * n_processes / len(rows))
             fabric.backward(loss)

@@ -28,6 +28,10 @@ def train(
         Path | None,
         typer.Option(help="Table of onsets and offsets to learn from, in place of the tags."),
     ] = None,
+    teachers: Annotated[
+        list[Path] | None,
+        typer.Option("--teacher", help="Model file to learn frames from; may be repeated."),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for all that comes of it.")] = Path(
         "run"
     ),
@@ -58,6 +62,7 @@ def train(
             out,
             valid_audio=valid_audio,
             strong=strong,
+            teachers=teachers or (),
             preset=preset,
             config=config,
             settings=settings or (),

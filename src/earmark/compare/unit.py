@@ -23,11 +23,12 @@ from earmark.detector import Detector
 from earmark.errors import DataError
 from earmark.evaluation import Scoring
 from earmark.events import Event, read_events
-from earmark.learning import Predictions, predict_clips, train
+from earmark.learning import train
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, psds_scores
 from earmark.metrics.segment import count_segments
+from earmark.predictions import Predictions, predict_clips
 from earmark.store import FeatureStore, build_store
 from earmark.strict import build
 from earmark.tables import write_beside
