@@ -433,7 +433,7 @@ def test_training_events_must_be_of_the_training_clips(tones, tmp_path):
 
 
 def test_a_teacher_is_learned_from_where_the_tags_allow_for_it(tones, tmp_path):
-    words = ["training.max_epochs=12", "training.schedule=cosine", "model.stages=[]"]
+    words = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
     run(tones, tmp_path / "teacher", *words, strong=tones / "train_strong.tsv")
     model = tmp_path / "teacher" / MODEL
     run(tones, tmp_path / "pupil", *words, "training.frame_share=1.0", teachers=[model])
