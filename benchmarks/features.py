@@ -11,7 +11,10 @@ import numpy as np
 import soundfile
 
 from earmark.audio import read_audio
+from earmark.batches import read_batch
+from earmark.data import Manifest
 from earmark.features import FeatureConfig, log_mel
+from earmark.store import build_store
 
 CONFIG = FeatureConfig()
 SECONDS = 10
@@ -36,6 +39,7 @@ def run(shared: Path) -> str:
             )
         readers = {"earmark": earmark_from_file, "librosa": librosa_from_file}
         with_reading = medians(readers, paths, turns=N_CLIPS)
+        reading = from_store(paths, Path(folder, "store"))
     rows = [
         ("waveform at 32 kHz -> log-mel", in_a_row),
         ("the same, the tools changing after every clip", in_turns),
@@ -54,7 +58,25 @@ def run(shared: Path) -> str:
         " the faster one more. The largest difference of the two log-mels is"
         f" {difference:.1e} in units of the natural logarithm."
     )
-    return text + "\n\n" + "\n".join(table)
+    beside = (
+        f"Training reads a clip from a store, in random order and into a batch, in"
+        f" {reading * 1e3:.2f} ms."
+    )
+    return "\n\n".join([text, "\n".join(table), beside])
+
+
+def from_store(paths: Sequence[Path], folder: Path) -> float:
+    """Return the median seconds of a clip that training reads."""
+    names = tuple(path.name for path in paths)
+    store = build_store(folder, dict(zip(names, paths, strict=True)), CONFIG, processes=1)
+    clips = Manifest(names, tuple(paths), ((),) * len(paths), ())
+    order = np.random.default_rng(0).permutation(len(clips)).tolist()
+
+    def read(rows: Sequence[int]) -> object:
+        return read_batch(store, clips, rows)
+
+    batches = [order[first : first + 8] for first in range(0, len(order), 8)]
+    return medians({"earmark": read}, batches, turns=1)["earmark"] / 8
 
 
 def medians(

@@ -12,7 +12,7 @@ be stopped and goes on; the second test set is scored with the networks of the f
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,23 +110,34 @@ def run_dcase2017(
     return sets
 
 
-def paper_grid(sets: dict[str, Comparison]) -> Grid:
-    """Return Table 2 of the paper in its own layout, ours beside the published figures."""
+def paper_grid(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -> Grid:
+    """Return Table 2 of the paper in its own layout.
+
+    Args:
+        title: of the table.
+        rows: name -> a comparison of the cells, or published rows of them; pooling after pooling,
+            these stand below each other.
+
+    >>> grid = paper_grid("Table 2", {"evaluation": PUBLISHED["evaluation"]})
+    >>> grid.rows[0][:5]
+    ('linear, evaluation', '0.21', '0.36', '0.18', '0.76')
+    """
     columns = ("", *(f"{part} {name}" for part in ("single", "hier.") for name in _COLUMNS))
-    rows = []
-    for name, found in sets.items():
-        for pooling in POOLINGS:
-            cells = [f"{pooling}, {structure}" for structure in STRUCTURES]
-            ours = [
-                f"{found.cells[cell][column].mean:.3f}" if cell in found.cells else "-"
-                for cell in cells
-                for column in _COLUMNS.values()
-            ]
-            rows.append((f"{name}, {pooling}: ours", *ours))
-            published = [PUBLISHED[name][cell] for cell in cells]
-            theirs = [f"{getattr(row, x):.3g}" for row in published for x in _COLUMNS.values()]
-            rows.append((f"{name}, {pooling}: published", *theirs))
-    return Grid("Table 2 of the paper", columns, tuple(rows))
+    lines = []
+    for pooling in POOLINGS:
+        cells = [f"{pooling}, {structure}" for structure in STRUCTURES]
+        for name, found in rows.items():
+            values = [_value(found, cell, at) for cell in cells for at in _COLUMNS.values()]
+            lines.append(
+                (f"{pooling}, {name}", *("-" if x is None else f"{x:.2f}" for x in values))
+            )
+    return Grid(title, columns, tuple(lines))
+
+
+def _value(found: Comparison | Mapping[str, Row], cell: str, at: str) -> float | None:
+    if isinstance(found, Comparison):
+        return found.cells[cell][at].mean if cell in found.cells else None
+    return float(getattr(found[cell], at))
 
 
 _COLUMNS = {"Sub.": "s", "Del.": "d", "Ins.": "i", "ER": "er", "Pre.": "p", "Rec.": "r", "F1": "f1"}

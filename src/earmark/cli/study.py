@@ -1,7 +1,7 @@
 """Words -> compare and recipe: many trainings of one plan."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -71,7 +71,7 @@ def recipe(
 ) -> None:
     """From the official lists of a task and your audio to the table of the paper."""
     from earmark.errors import choose
-    from earmark.recipe import paper_grid, run_dcase2017
+    from earmark.recipe import PUBLISHED, paper_grid, run_dcase2017
 
     choose("recipe", task, ("dcase2017",))
     sets = run_dcase2017(
@@ -88,4 +88,7 @@ def recipe(
     if as_json:
         print_json({name: found.to_dict() for name, found in sets.items()})
         return
-    print(paper_grid(sets).to_markdown())
+    rows: dict[str, Any] = {}
+    for name, found in sets.items():
+        rows |= {name: found, f"{name}, published": PUBLISHED[name]}
+    print(paper_grid("Table 2 of the paper", rows).to_markdown())
