@@ -7,6 +7,7 @@ make it slower.
 
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,16 +23,16 @@ from benchmarks.textbook import Textbook
 from earmark.audio import read_audio, write_audio
 from earmark.bundle import Bundle, load_bundle, save_bundle
 from earmark.decoding import Decoding
-from earmark.detector import Detector
+from earmark.detector import N_WINDOWS, STRIP, Detector
 from earmark.features import FeatureConfig, log_mel
 from earmark.folding import FoldedModel
 from earmark.machine import keep_memory, n_cores
 from earmark.model import Model, ModelConfig
-from earmark.threads import map_in_threads
 
 MODULE = "benchmarks.detection"
 ROUNDS = 3
 RATE, MINUTES, N_CLASSES, BATCH = 44100, 10, 17, 8
+WINDOW, HOP = 500, 248  # frames of the detector's windows of 10 s, and from one to the next
 N_CLASSES_PANNS = 527
 WINDOWS = {"paper": 24, "fast": 112}  # of the textbook, and of what was tried
 PANNS = "benchmarks.peers.panns"
@@ -61,8 +62,11 @@ def run(shared: Path) -> str:
             for entry in entries:
                 found = measure(PANNS if entry[0] == "panns" else MODULE, *entry)
                 best[entry] = better(best.get(entry, {}), found)
+    kind = "real sound (ESC-50)" if (shared / "esc50").is_dir() else "noise"
     by_name = {(words[0], *(Path(word).stem for word in words[1:])): v for words, v in best.items()}
-    return "\n\n".join([report_networks(peak, by_name), report_all_in(by_name), tried(by_name)])
+    return "\n\n".join(
+        [report_networks(peak, by_name, kind), report_all_in(by_name), tried(by_name)]
+    )
 
 
 def better(one: Figures, other: Figures) -> Figures:
@@ -75,7 +79,7 @@ def better(one: Figures, other: Figures) -> Figures:
     }
 
 
-def report_networks(peak: float, best: dict[tuple[str, ...], Figures]) -> str:
+def report_networks(peak: float, best: dict[tuple[str, ...], Figures], kind: str) -> str:
     rows = [
         "| preset | entry | windows/s | share of the peak | memory | ratio |",
         "|---|---|---:|---:|---:|---:|",
@@ -101,7 +105,7 @@ def report_networks(peak: float, best: dict[tuple[str, ...], Figures]) -> str:
     in_double = max(one["difference in double"] for one in ones)
     return (
         "**The network**, from log-mel to probabilities, on the same windows of 10 s, which overlap"
-        f" by half: {MINUTES} minutes of real sound (ESC-50), {N_CLASSES} classes, untrained"
+        f" by half: {MINUTES} minutes of {kind}, {N_CLASSES} classes, untrained"
         " weights. The share of the peak counts the multiply-adds of every window, also those that"
         f" windows share and we compute once; the peak is {peak:.0f} G a second. The best of"
         f" {ROUNDS} rounds.\n\n" + "\n".join(rows) + "\n\n"
@@ -159,7 +163,8 @@ def tried(best: dict[tuple[str, ...], Figures]) -> str:
 
 def make_recordings(esc50: Path, folder: Path) -> tuple[Path, Path]:
     """Write ten minutes, and the first of them."""
-    files = sorted((esc50 / "audio").glob("*.ogg"))[:: 1399 // (MINUTES * 12)]
+    files = sorted((esc50 / "audio").glob("*.ogg"))
+    files = files[:: max(1, len(files) // (MINUTES * 12))]  # they have 5 s each
     n_samples = MINUTES * 60 * RATE
     if files:
         waveform = np.concatenate([read_audio(path, RATE)[0] for path in files])
@@ -196,10 +201,10 @@ def windows_of(bundle: Bundle, path: str) -> Tensor:
     """The first windows of a recording, a hop apart, as the detector has them."""
     configs = {name: ModelConfig.preset(name, N_CLASSES) for name in WINDOWS}
     preset = next(name for name, config in configs.items() if bundle.model == config)
-    count, hop = WINDOWS[preset], 248
+    count = WINDOWS[preset]
     waveform, _ = read_audio(path, bundle.features.rate, duration=count * 5 + 10)
     features = log_mel(waveform, bundle.features)
-    return torch.stack([features[n * hop : n * hop + 500] for n in range(count)])
+    return torch.stack([features[n * HOP : n * HOP + WINDOW] for n in range(count)])
 
 
 def measure_textbook(model: str, path: str) -> Figures:
@@ -220,42 +225,42 @@ def measure_textbook(model: str, path: str) -> Figures:
 
 def measure_network(model: str, path: str, threads: str) -> Figures:
     """Seconds a window of the whole recording, and the largest difference to the plain network."""
-    torch.set_num_threads(n_cores())
     detector = Detector.load(model, threads=int(threads))
-    waveform, _ = read_audio(path, detector.bundle.features.rate)
-    strips = list(detector._strips([waveform]))
-    detector._predict(strips[0])
+    bundle = detector.bundle
+    waveform, _ = read_audio(path, bundle.features.rate)
+    features = log_mel(waveform, bundle.features)
+    deque(detector.listen([features[:3000]]), maxlen=0)
     before = time.perf_counter()
-    with keep_memory():
-        found = list(map_in_threads(detector._predict, iter(strips), int(threads)))
+    deque(detector.listen([features]), maxlen=0)
     seconds = time.perf_counter() - before
-    n_windows = sum(map(len, found))
     memory = peak_memory()
-    ours = torch.from_numpy(np.stack([probs for _, probs, _ in found[0]]))
-    _, log_mel, before, length = strips[0]
-    window, hop = detector._window, detector._hop
+    n_windows = 1 + -(-(len(features) - WINDOW) // HOP)
+    part = features[:2000]
     with torch.inference_mode():
-        plain = listen_plainly(detector.model, log_mel, window, hop, len(ours))
+        ours = listen_to(FoldedModel(detector.model), part)
+        plain = listen_to(detector.model, part)
         double = detector.model.double()
-        exact = listen_plainly(double, log_mel.double(), window, hop, len(ours))
-        folded = FoldedModel(double).listen(log_mel.double(), window, hop, before, length)
+        exact = listen_to(double, part.double())
+        folded = listen_to(FoldedModel(double), part.double())
     return {
         "seconds": seconds / n_windows,
         "memory": memory,
         "difference": float((ours - plain).abs().max()),
         "difference of ours": float((ours - exact).abs().max()),
         "difference of plain": float((plain - exact).abs().max()),
-        "difference in double": float((folded.frame_probs - exact).abs().max()),
+        "difference in double": float((folded - exact).abs().max()),
     }
 
 
-def listen_plainly(model: Model, log_mel: Tensor, window: int, hop: int, count: int) -> Tensor:
-    """Frame probabilities of the reference: one pass of convolutions, then window by window."""
+def listen_to(model: Model | FoldedModel, features: Tensor) -> Tensor:
+    """Frame probabilities of windows: one pass of convolutions, then the GRU window by window."""
+    if isinstance(model, Model):
+        encoded = model.encode(features.unsqueeze(0))[0][0]
+    else:
+        encoded = model.encode(features)
     pool = model.config.time_pool
-    features, _ = model.encode(log_mel.unsqueeze(0))
-    starts = range(0, count * hop, hop)
-    windows = [features[:, start // pool : (start + window) // pool] for start in starts]
-    return torch.cat([model.classify(one).frame_probs for one in windows])
+    windows = encoded.unfold(0, WINDOW // pool, HOP // pool).transpose(1, 2)
+    return model.classify(windows).frame_probs
 
 
 def measure_all_in(model: str, path: str) -> Figures:
@@ -273,40 +278,56 @@ def measure_all_in(model: str, path: str) -> Figures:
 def measure_tried(model: str, path: str) -> Figures:
     """CPU seconds a window on one thread, of each step that brought something, and some that lost.
 
-    The strips are of half a minute, as in the detector.
+    There are as many windows as a GRU takes at a time.
     """
     torch.set_num_threads(1)
     detector = Detector.load(model, threads=1)
-    network, folded = detector.model, detector._folded
-    windows = windows_of(detector.bundle, path)
-    n_windows = min(len(windows), detector._n_windows)
-    windows = windows[:n_windows]
-    strip = torch.cat([*(window[:248] for window in windows[:-1]), windows[-1]])
+    network, folded = detector.model, FoldedModel(detector.model)
+    windows = windows_of(detector.bundle, path)[:N_WINDOWS]
+    features = torch.cat([*(window[:HOP] for window in windows[:-1]), windows[-1]])
     half = torch.bfloat16
     textbook = Textbook(detector.bundle.model).eval()
+    textbook.copy_weights(network)
+    planar = FoldedModel(network)
+    for parameter in planar.parameters():
+        parameter.data = parameter.data.contiguous()
     ways: dict[str, Callable[[], Any]] = {
         "a textbook's, in batches of 8": lambda: [textbook(w) for w in windows.split(8)],
         "the network as trained, in batches of 8": lambda: [network(w) for w in windows.split(8)],
-        "batch norm folded, channels last": lambda: folded(windows),
-        "and windows share their convolutions": lambda: folded.listen(strip, 500, 248),
-        "and memory is kept (what is used)": lambda: folded.listen(strip, 500, 248),
-        "and bfloat16 (not used: see below)": lambda: folded.listen(strip, 500, 248),
+        "and memory is kept": lambda: [network(w) for w in windows.split(8)],
+        "and batch norm folded": lambda: [planar(w) for w in windows.split(8)],
+        "and channels last": lambda: [folded(w) for w in windows.split(8)],
+        "the same, one window at a time": lambda: [folded(w) for w in windows.split(1)],
+        "the same, 16 windows at a time": lambda: [folded(w) for w in windows.split(16)],
+        "and windows share their convolutions (what is used)": lambda: share(folded, features),
+        "and bfloat16 (not used: see below)": lambda: share(folded, features),
     }
     best: dict[str, float] = {}
     with torch.inference_mode():
         for _ in range(4):
-            for name, way in ways.items():
-                keeps = "memory" in name or "bfloat16" in name
+            for number, (name, way) in enumerate(ways.items()):
                 with (
-                    keep_memory() if keeps else nullcontext(),
+                    keep_memory() if number > 1 else nullcontext(),
                     torch.autocast("cpu", half, enabled="bfloat16" in name),
                 ):
                     way()  # memory that is kept is there from the second time on
                     before = time.thread_time()
                     way()
-                    seconds = (time.thread_time() - before) / n_windows
+                    seconds = (time.thread_time() - before) / len(windows)
                 best[name] = min(best.get(name, seconds), seconds)
     return best
+
+
+def share(folded: FoldedModel, features: Tensor) -> Tensor:
+    """As the detector does it: strips with their margins, then all windows."""
+    parts = []
+    for begin in range(0, len(features), STRIP):
+        before = min(begin, folded.margin)
+        part = features[begin - before : begin + STRIP + folded.margin]
+        parts.append(folded.encode(part, before, min(STRIP, len(features) - begin)))
+    pool = folded.config.time_pool
+    windows = torch.cat(parts).unfold(0, WINDOW // pool, HOP // pool).transpose(1, 2)
+    return folded.classify(windows).frame_probs
 
 
 WORKERS: dict[str, Callable[..., Figures]] = {

@@ -163,6 +163,30 @@ def test_events_in_real_sound_are_those_of_the_plain_network(preset, esc50):
     assert [e.score for e in found] == pytest.approx([e.score for e in wanted], abs=1e-5)
 
 
+@pytest.mark.parametrize("seconds", [19.9, 41.0, 70.3])
+def test_strips_see_what_lies_beside_them(seconds):
+    """Kernels of three frames, so that a strip without its margins would show at every edge."""
+    torch.manual_seed(0)
+    config = ModelConfig.preset(
+        "fast", 2, n_mels=16, channels=(4, 4, 4, 4), last_channels=8, n_recurrent=4
+    )
+    model = Model(config).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 1.0
+    features = FeatureConfig(rate=RATE, n_mels=16, f_max=4000)
+    wave = scene([Event(1.0, seconds - 1, "low")], seconds)
+    with torch.no_grad():
+        model(log_mel(wave, features)[None, :900])
+        model.eval().classifier.weight *= 20
+    labels = ("low", "high")
+    bundle = Bundle(labels, features, config, model.state_dict(), Decoding.uniform(labels))
+    detector = Detector(bundle, threads=2)
+    exact, _ = plain_curve(deepcopy(model).double(), detector, wave)
+    assert exact.std(0).min() > 0.01
+    np.testing.assert_allclose(detector.frame_probs(wave, RATE).probs, exact, rtol=0, atol=1e-5)
+
+
 def tuple_of(event):
     return event.onset, event.offset, event.label, event.score
 

@@ -58,3 +58,10 @@ def test_it_works_under_autocast_in_single_precision():
 def test_shapes_must_agree():
     with pytest.raises(SettingError, match=r"Got \(1, 2\) and \(1, 3\)"):
         clip_loss(torch.rand(1, 2), torch.rand(1, 3))
+
+
+def test_frames_of_a_batch_cost_what_they_cost_in_parts():
+    y, t = torch.rand(4, 10, 3), (torch.rand(4, 10, 3) < 0.3).float()
+    mask = torch.arange(10) < torch.tensor([10, 10, 2, 3])[:, None]
+    parts = [frame_loss(y[piece], t[piece], mask[piece]) for piece in (slice(0, 2), slice(2, 4))]
+    torch.testing.assert_close(frame_loss(y, t, mask), sum(parts) / 2)

@@ -62,3 +62,33 @@ def test_elsewhere_it_does_nothing(monkeypatch):
     monkeypatch.setattr("sys.platform", "win32")
     with keep_memory():
         pass
+
+
+AFTERWARDS = """
+import resource
+import numpy as np
+from earmark.machine import keep_memory
+
+def faults(size):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(300):
+        np.ones(size, np.uint8)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults(2**21)  # glibc learns how large arrays are
+before = faults(2**21)
+with keep_memory():
+    with keep_memory():
+        faults(2**26)
+    within = faults(2**26)  # of those who are within, one has left
+print(before, faults(2**21), within)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="keep_memory does nothing but with glibc")
+def test_it_lasts_until_the_last_leaves_and_harms_nobody_afterwards():
+    command = [sys.executable, "-c", AFTERWARDS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    before, after, within = map(int, done.stdout.split())
+    assert after < before + 2000  # 300 arrays of 512 pages each, if they were given back every time
+    assert within < 20_000  # 300 of 16,384

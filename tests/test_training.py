@@ -30,6 +30,8 @@ from earmark.errors import DataError, SettingError
 from earmark.events import read_events
 from earmark.features import FeatureConfig, log_mel, normalise
 from earmark.learning import MODEL, TEACHING, load, train
+from earmark.loss import clip_loss
+from earmark.predictions import predict_clips
 from earmark.settings import TrainingConfig
 from earmark.store import build_store
 from earmark.training import learning_rate
@@ -462,3 +464,33 @@ def test_a_teacher_of_other_classes_is_refused(tones, tmp_path):
     path = save_bundle(other, tmp_path / "other.earmark")
     with pytest.raises(SettingError, match="must have the labels"):
         run(tones, tmp_path / "pupil", teachers=[path])
+
+
+def test_micro_batches_move_running_statistics_as_far_as_the_whole_batch(tones, tmp_path):
+    words = ["training.batch_size=24", "training.max_epochs=1", "training.micro_batch={}"]
+    moved = {}
+    for size in (0, 6):
+        run(tones, tmp_path / str(size), *(word.format(size) for word in words))
+        moved[size] = weights(tmp_path / str(size))["blocks.0.0.norm.running_var"]
+    # Each began at 1 and went a tenth of the way; four pieces of a tenth would go a third of it.
+    torch.testing.assert_close(1 - moved[6], 1 - moved[0], rtol=0.15, atol=0)
+
+
+def test_what_is_validated_is_what_is_kept(tones, tmp_path):
+    detector = run(tones, tmp_path, "training.average=0.9", "training.max_epochs=4")
+    clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
+    store = build_store(tones / "features", clip_paths(clips), detector.bundle.features.raw)
+    said = predict_clips(detector.bundle.build_model(), store, clips, detector.bundle.features)
+    loss = clip_loss(torch.from_numpy(said.clip_probs), clips.targets).item()
+    assert loss == pytest.approx(detector.bundle.training["best_valid_loss"], abs=1e-5)
+
+
+def test_a_teacher_without_a_share_changes_nothing(tones, tmp_path):
+    run(tones, tmp_path / "teacher", "training.max_epochs=1")
+    teachers = [tmp_path / "teacher" / MODEL]
+    run(tones, tmp_path / "pupil", "training.frame_share=0.0", teachers=teachers)
+    run(tones, tmp_path / "alone")
+    run(tones, tmp_path / "half", teachers=teachers)
+    alone, pupil, half = (weights(tmp_path / name) for name in ("alone", "pupil", "half"))
+    torch.testing.assert_close(pupil, alone, rtol=1e-3, atol=1e-5)
+    assert (half["classifier.weight"] - alone["classifier.weight"]).abs().max() > 1e-3

@@ -26,16 +26,16 @@ from earmark.errors import SettingError
 from earmark.events import Event
 from earmark.features import log_mel_blocks
 from earmark.folding import FoldedModel
-from earmark.frames import Frames, pooled_length
+from earmark.frames import Frames
 from earmark.machine import keep_memory
 from earmark.threads import check_threads, map_in_threads
 
 Floats = NDArray[np.float32]
 
-# A strip has so many windows as make about so many multiply-adds: a GRU wants 16 at a time, and a
-# core is not to be busy for much longer than a second while another has nothing left to do.
-STRIP_OPERATIONS = 4e10
-FEWEST_WINDOWS, MOST_WINDOWS = 4, 16
+# Frames of a strip: with more, the edges that are seen twice weigh less; with fewer, memory is less
+# and a short recording has strips for every core.
+STRIP = 1000
+N_WINDOWS = 16  # that a GRU takes at a time: with fewer it is slower
 
 
 class Curve(NamedTuple):
@@ -54,13 +54,11 @@ class Curve(NamedTuple):
 
 
 class _Strip(NamedTuple):
-    """A part of a recording: where its windows begin, its log-mel, and which of it they hold.
+    """A part of a recording, and how much of it is only seen from the parts beside it.
 
-    Shape: `log_mel` (frames, mels), of which windows hold `length` frames from `before` on; the
-    others are what convolutions see beyond the edges.
+    Shape: `log_mel` (frames, mels), of which `length` frames from `before` on are its own.
     """
 
-    start: int
     log_mel: Tensor
     before: int
     length: int
@@ -87,8 +85,7 @@ class Detector:
         pool = bundle.model.time_pool
         self._window = max(1, bundle.features.frames.count(bundle.window) // pool) * pool
         self._hop = max(1, self._window // pool // 2) * pool
-        wanted = round(STRIP_OPERATIONS / bundle.model.operations(self._window))
-        self._n_windows = min(max(FEWEST_WINDOWS, wanted), MOST_WINDOWS)
+        self._strip = max(1, STRIP // pool) * pool
 
     @classmethod
     def load(
@@ -127,17 +124,27 @@ class Detector:
         """Return the probability of every class at every frame, with the time axis."""
         counter = _Counter(self._blocks(source, rate))
         pieces, gates = [], []
-        with keep_memory():
-            strips = map_in_threads(self._predict, self._strips(counter), self.threads)
-            for piece, gate in self._merge(window for strip in strips for window in strip):
-                pieces.append(piece)
-                gates.append(gate)
+        for piece, gate in self.listen(log_mel_blocks(counter, self.bundle.features)):
+            pieces.append(piece)
+            gates.append(gate)
         probs = np.concatenate(pieces)
         pieces.clear()  # of a day's recording they are as large as all the rest
         clip_probs = np.concatenate(gates)
         times = self.ruler.centres(len(probs))
         duration = counter.n_samples / self.bundle.features.rate
         return Curve(probs, clip_probs, times, self.ruler, self.labels, duration)
+
+    def listen(self, log_mels: Iterable[Tensor]) -> Iterator[tuple[Floats, Floats]]:
+        """Yield frame probabilities, and clip probabilities by frame, from pieces of a log-mel.
+
+        Shape: pieces (frames, mels) of any length, normalised, one after another; what comes out
+        are pieces (frames, classes) of both, as soon as they are final.
+        """
+        with keep_memory():
+            parts = map_in_threads(self._encode, self._strips(log_mels), self.threads)
+            windows = self._windows(parts)
+            said = map_in_threads(self._classify, windows, self.threads, draw_here=True)
+            yield from self._merge(window for some in said for window in some)
 
     def tags(self, source: Source | Waveform, rate: int | None = None) -> dict[str, float]:
         """Return the probability that each class is anywhere in the recording."""
@@ -161,52 +168,54 @@ class Detector:
             )
         return [source.astype(np.float32, copy=False)]
 
-    def _strips(self, blocks: Iterable[Waveform]) -> Iterator[_Strip]:
-        """Yield strips of whole hops.
+    def _strips(self, log_mels: Iterable[Tensor]) -> Iterator[_Strip]:
+        """Yield the recording in strips that lie side by side, each with what it sees of others."""
+        margin, own = self._folded.margin, self._strip
+        kept, before = torch.zeros(0, self.bundle.features.n_mels), 0
+        for piece in log_mels:
+            kept = torch.cat([kept, piece])
+            while len(kept) > before + own + margin:  # the rest is never empty
+                yield _Strip(kept[: before + own + margin], before, own)
+                kept, before = kept[max(0, before + own - margin) :], min(margin, before + own)
+        yield _Strip(kept, before, len(kept) - before)
 
-        The windows of a strip are a hop apart, and its last is the one before the next strip's
-        first; the last of all is flush with the end.
-        """
-        window, hop, pool = self._window, self._hop, self.bundle.model.time_pool
-        margin, step = self._folded.margin, self._n_windows * hop
-        length = window + step - hop
-        wanted = length + max(hop, margin)  # so that a whole window is left for the end
-        held, n_held = [torch.zeros(0, self.bundle.features.n_mels)], 0
-        start = before = 0  # what is held begins `before` frames earlier
-        for piece in log_mel_blocks(blocks, self.bundle.features):
-            held.append(piece)
-            n_held += len(piece)
-            if n_held >= before + wanted:
-                kept = torch.cat(held)
-                while len(kept) >= before + wanted:
-                    yield _Strip(start, kept[: before + length + margin], before, length)
-                    moved, before = before + step, min(margin, before + step)
-                    kept, start = kept[moved - before :], start + step
-                held, n_held = [kept], len(kept)
-        kept = torch.cat(held)
-        rest = len(kept) - before
-        whole = window + (rest - window) // hop * hop
-        if rest <= window or whole == rest:
-            yield _Strip(start, kept, before, rest)
-            return
-        yield _Strip(start, kept[: before + whole + margin], before, whole)
-        moved = pooled_length(rest - window, pool) * pool
-        context = min(margin, before + moved)
-        yield _Strip(start + moved, kept[before + moved - context :], context, rest - moved)
-
-    def _predict(self, strip: _Strip) -> list[tuple[int, Floats, Floats]]:
-        """Return where each window begins in frames of the output, its frame and clip probs."""
-        start, log_mel, before, length = strip
+    def _encode(self, strip: _Strip) -> Tensor:
+        """Return the features of a strip, (frames, features)."""
+        log_mel, before, length = strip
         with torch.inference_mode():
-            prediction = self._folded.listen(
-                log_mel.to(self.device), self._window, self._hop, before, length
-            )
+            return self._folded.encode(log_mel.to(self.device), before, length)
+
+    def _windows(self, parts: Iterable[Tensor]) -> Iterator[tuple[int, Tensor]]:
+        """Yield windows, some at a time, (windows, frames, features), and where the first begins.
+
+        They are a hop apart; the last of all is flush with the end.
+        """
+        pool = self.bundle.model.time_pool
+        window, hop = self._window // pool, self._hop // pool
+        length, step = window + (N_WINDOWS - 1) * hop, N_WINDOWS * hop
+        kept, start = torch.zeros(0), 0
+        for part in parts:
+            kept = torch.cat([kept, part]) if len(kept) else part
+            while len(kept) >= length + hop:  # a whole window is left for the end
+                yield start, _cut(kept[:length], window, hop)
+                kept, start = kept[step:], start + step
+        if len(kept) <= window:
+            yield start, kept.unsqueeze(0)
+            return
+        whole = window + (len(kept) - window) // hop * hop
+        yield start, _cut(kept[:whole], window, hop)
+        if whole < len(kept):
+            yield start + len(kept) - window, kept[-window:].unsqueeze(0)
+
+    def _classify(self, windows: tuple[int, Tensor]) -> list[tuple[int, Floats, Floats]]:
+        """Return where each window begins in frames of the output, its frame and clip probs."""
+        start, features = windows
+        with torch.inference_mode():
+            prediction = self._folded.classify(features)
             frame_probs = prediction.frame_probs.cpu().numpy()
             clip_probs = prediction.clip_probs.cpu().numpy()
-        pool = self.bundle.model.time_pool
-        starts = range(
-            start // pool, start // pool + len(frame_probs) * self._hop // pool, self._hop // pool
-        )
+        hop = self._hop // self.bundle.model.time_pool
+        starts = range(start, start + len(frame_probs) * hop, hop)
         return list(zip(starts, frame_probs, clip_probs, strict=True))
 
     def _merge(
@@ -231,6 +240,11 @@ class Detector:
             share += weight
             gate = np.maximum(gate, clip)
         yield _ratio(total, share), gate.astype(np.float32)
+
+
+def _cut(frames: Tensor, window: int, hop: int) -> Tensor:
+    """(frames, features) -> (windows, frames, features), a hop apart."""
+    return frames.unfold(0, window, hop).transpose(1, 2)
 
 
 def _ratio(total: NDArray[np.float64], share: NDArray[np.float64]) -> Floats:

@@ -21,8 +21,6 @@ from earmark.frames import pooled_length
 from earmark.layers import Convolution, Size, average_input, max_maps
 from earmark.model import Model, Prediction
 
-CHUNK = 700  # frames in one convolution, about: more do not run faster on a CPU
-
 
 class FoldedModel(nn.Module):
     """The network in evaluation: (batch, frames, mels) -> `Prediction`, as `Model` gives it.
@@ -52,49 +50,32 @@ class FoldedModel(nn.Module):
 
     def forward(self, log_mel: Tensor) -> Prediction:
         """See the class; every frame is real."""
-        return self._classify(self._convolve(log_mel))
+        return self.classify(self._convolve(log_mel))
 
-    def listen(
-        self, strip: Tensor, window: int, hop: int, before: int = 0, length: int | None = None
-    ) -> Prediction:
-        """Predict every window of a strip of a recording.
-
-        Shape: `strip` (frames, mels); the batch of the prediction are its windows.
+    def encode(self, log_mel: Tensor, before: int = 0, length: int | None = None) -> Tensor:
+        """The convolutions of a part of a recording: (frames, mels) -> (frames, features).
 
         Args:
-            strip: the log-mel, and as much of what lies on both sides as `margin` says and there
-                is.
-            window: frames of a window, or more than the strip has, which then is one window.
-            hop: from one window to the next; both are whole output frames.
-            before: frames at its begin that no window is to hold, whole output frames.
-            length: frames after them that windows are to hold; all without it.
+            log_mel: the part, and as much of what lies on both sides as `margin` says and there is.
+            before: frames at its begin that are only seen, whole output frames.
+            length: frames after them that are wanted; all without it.
 
         >>> from earmark.model import ModelConfig
         >>> folded = FoldedModel(Model(ModelConfig.preset("fast", n_classes=3)).eval())
         >>> with torch.no_grad():
-        ...     folded.listen(torch.randn(1000, 80), window=500, hop=100).frame_probs.shape
-        torch.Size([6, 125, 3])
+        ...     folded.encode(torch.randn(264, 80), before=32, length=200).shape
+        torch.Size([50, 192])
         """
         pool = self.config.time_pool
-        length = len(strip) - before if length is None else length
-        n_frames = pooled_length(length, pool)
-        features = self.encode(strip)[before // pool : before // pool + n_frames]
-        if length <= window:
-            return self._classify(features.unsqueeze(0))
-        windows = features.unfold(0, window // pool, hop // pool)  # (windows, features, frames)
-        return self._classify(windows.transpose(1, 2))
+        length = len(log_mel) - before if length is None else length
+        features = self._convolve(log_mel.unsqueeze(0))[0]
+        return features[before // pool : before // pool + pooled_length(length, pool)]
 
-    def encode(self, log_mel: Tensor) -> Tensor:
-        """(frames, mels) -> (frames, features), of a recording of any length, chunk by chunk."""
-        pool, margin = self.config.time_pool, self.margin
-        size = max(1, CHUNK // pool) * pool
-        parts = []
-        for begin in range(0, len(log_mel), size):
-            first, n_frames = max(0, begin - margin), min(size, len(log_mel) - begin)
-            chunk = self._convolve(log_mel[None, first : begin + size + margin])[0]
-            skipped = (begin - first) // pool
-            parts.append(chunk[skipped : skipped + pooled_length(n_frames, pool)])
-        return torch.cat(parts)
+    def classify(self, features: Tensor) -> Prediction:
+        """What comes behind them: (batch, frames, features) -> the prediction."""
+        hidden = self.recurrent(features)[0]
+        frame_probs = self.classifier(hidden).sigmoid()
+        return Prediction(self.pooling(frame_probs, hidden, None), frame_probs, hidden, None)
 
     def _convolve(self, log_mel: Tensor) -> Tensor:
         """(batch, frames, mels) -> (batch, frames, features)."""
@@ -103,12 +84,6 @@ class FoldedModel(nn.Module):
             maps = _max(block(maps), size)
         maps = _max(self.last(maps), self.config.last_pool)
         return maps.permute(0, 2, 1, 3).flatten(2)
-
-    def _classify(self, features: Tensor) -> Prediction:
-        """(batch, frames, features) -> the prediction."""
-        hidden = self.recurrent(features)[0]
-        frame_probs = self.classifier(hidden).sigmoid()
-        return Prediction(self.pooling(frame_probs, hidden, None), frame_probs, hidden, None)
 
 
 class _Folded(nn.Module):

@@ -49,7 +49,7 @@ class Dropout(nn.Dropout):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Maps of any shape, a share `p` of them 0 and the others larger by 1 / (1 - p)."""
-        n_dropped = round(self.p * 2**16)
+        n_dropped = min(round(self.p * 2**16), 2**16 - 1)
         if not self.training or n_dropped == 0:
             return maps
         words = torch.empty(-(-maps.numel() // 4), dtype=torch.int64, device=maps.device)

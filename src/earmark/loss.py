@@ -21,11 +21,14 @@ def clip_loss(clip_probs: Tensor, targets: Tensor, mask: Tensor | None = None) -
     tensor(0.6931)
     """
     real = None if mask is None else mask.any(1, keepdim=True)
-    return _cross_entropy(clip_probs, targets, real)
+    losses, known = _cross_entropies(clip_probs, targets, real)
+    return losses.sum() / known.sum().clamp(min=1)
 
 
 def frame_loss(frame_probs: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the cross entropy of strong labels, for training with known onsets and offsets.
+
+    Every clip counts alike, whatever its length, so that parts of a batch add up to the whole.
 
     Shape: `frame_probs`, `targets` (batch, frames, classes), `mask` (batch, frames) -> ().
 
@@ -33,10 +36,16 @@ def frame_loss(frame_probs: Tensor, targets: Tensor, mask: Tensor | None = None)
     >>> frame_loss(torch.tensor([[[0.5], [1.0]]]), torch.ones(1, 2, 1), real)
     tensor(0.6931)
     """
-    return _cross_entropy(frame_probs, targets, None if mask is None else mask.unsqueeze(2))
+    losses, known = _cross_entropies(
+        frame_probs, targets, None if mask is None else mask.unsqueeze(2)
+    )
+    n_known = known.sum((1, 2))
+    of_clips = losses.sum((1, 2)) / n_known.clamp(min=1)
+    return of_clips.sum() / (n_known > 0).sum().clamp(min=1)
 
 
-def _cross_entropy(probs: Tensor, targets: Tensor, real: Tensor | None) -> Tensor:
+def _cross_entropies(probs: Tensor, targets: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the cross entropy of each number, 0 where nothing is known, and where it is."""
     if probs.shape != targets.shape:
         raise SettingError(
             "Probabilities and targets must have one shape. "
@@ -52,4 +61,4 @@ def _cross_entropy(probs: Tensor, targets: Tensor, real: Tensor | None) -> Tenso
             targets.to(wide).masked_fill(~known, 0),
             reduction="none",
         )
-    return losses.sum() / known.sum().clamp(min=1)
+    return losses, known

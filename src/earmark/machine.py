@@ -9,10 +9,16 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
-# Of glibc's malloc.h, with their own defaults.
-_TRIM_THRESHOLD, _TRIM_DEFAULT = -1, 128 * 1024
-_MMAP_MAX, _MMAP_DEFAULT = -4, 65536
+# Of glibc's malloc.h. Once a threshold is set, glibc no longer moves it by itself; what it is set
+# to afterwards are the ends to which glibc would have moved it in a process with large arrays.
+_TRIM_THRESHOLD, _TRIM_AFTER = -1, 64 * 2**20
+_MMAP_THRESHOLD, _MMAP_AFTER = -3, 32 * 2**20
+_MMAP_MAX, _MMAP_MAX_DEFAULT = -4, 65536
+
+_keeping = Lock()
+_keepers = 0
 
 
 def n_cores() -> int:
@@ -41,8 +47,8 @@ def keep_memory() -> Iterator[None]:
     """Within, memory that is set free stays with the process to be used again.
 
     By default glibc gives every large tensor back to the system at once, and the system clears each
-    page that it lends: a third of the time of a training on a CPU. At the end it is all given back.
-    Elsewhere than in glibc nothing happens.
+    page that it lends: a third of the time of a training on a CPU. When the last of those who are
+    within leaves, it is all given back. Elsewhere than in glibc nothing happens.
 
     >>> with keep_memory():
     ...     pass
@@ -51,12 +57,20 @@ def keep_memory() -> Iterator[None]:
     if not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
         yield
         return
+    global _keepers  # noqa: PLW0603 - there is one allocator in a process
     assert libc is not None
-    libc.mallopt(_TRIM_THRESHOLD, -1)  # never
-    libc.mallopt(_MMAP_MAX, 0)
+    with _keeping:
+        _keepers += 1
+        if _keepers == 1:
+            libc.mallopt(_TRIM_THRESHOLD, -1)  # never
+            libc.mallopt(_MMAP_MAX, 0)
     try:
         yield
     finally:
-        libc.mallopt(_TRIM_THRESHOLD, _TRIM_DEFAULT)
-        libc.mallopt(_MMAP_MAX, _MMAP_DEFAULT)
-        libc.malloc_trim(0)
+        with _keeping:
+            _keepers -= 1
+            if not _keepers:
+                libc.mallopt(_TRIM_THRESHOLD, _TRIM_AFTER)
+                libc.mallopt(_MMAP_THRESHOLD, _MMAP_AFTER)
+                libc.mallopt(_MMAP_MAX, _MMAP_MAX_DEFAULT)
+                libc.malloc_trim(0)

@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Barrier, Lock
 from typing import TypeVar
 
@@ -27,7 +27,11 @@ _starting = Lock()
 
 
 def map_in_threads(
-    function: Callable[[Item], Result], items: Iterator[Item], threads: int = 0
+    function: Callable[[Item], Result],
+    items: Iterator[Item],
+    threads: int = 0,
+    *,
+    draw_here: bool = False,
 ) -> Iterator[Result]:
     """Yield `function(item)` of each item, in order.
 
@@ -38,6 +42,8 @@ def map_in_threads(
         function: called on several threads at once.
         items: never None.
         threads: how many; 0 is one for every core.
+        draw_here: draw items on the caller's thread, as it must be with items that come from
+            another such map: a thread that waits for the others would be one that they lack.
 
     >>> list(map_in_threads(abs, iter([-1, -2, -3]), threads=2))
     [1, 2, 3]
@@ -46,18 +52,20 @@ def map_in_threads(
     with _starting:  # two first calls at once make one pool
         pool = _pool(count)
     pending: deque[Future[Result]] = deque()
-    ahead: Future[Item | None] = pool.submit(next, items, None)
+    draw = partial(next, items, None)
+    ahead: Future[Item | None] | None = None if draw_here else pool.submit(draw)
     try:
-        while (item := ahead.result()) is not None:
+        while (item := draw() if ahead is None else ahead.result()) is not None:
             # The next item goes first in the queue: whoever computes must not wait for it.
-            ahead = pool.submit(next, items, None)
+            ahead = None if draw_here else pool.submit(draw)
             pending.append(pool.submit(function, item))
             if len(pending) > count:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:  # after an error, or where nobody wants the rest
-        ahead.cancel()
+        if ahead is not None:
+            ahead.cancel()
         for future in pending:
             future.cancel()
 
