@@ -10,6 +10,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,10 +59,16 @@ BENCHMARKS = {
 
 
 def describe_machine() -> str:
-    """Return the cores and versions that the figures hang on, in one line."""
+    """Return the processor and versions that the figures hang on, in one line."""
+    cpu, best = platform.machine(), torch.backends.cpu.get_cpu_capability()
+    about = Path("/proc/cpuinfo")
+    if about.exists():
+        lines = about.read_text(encoding="utf-8").splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        cpu = " ".join([*names[:1], cpu])
     return (
-        f"Machine: {platform.machine()}, {os.cpu_count()} cores; Python "
-        f"{platform.python_version()}, torch {torch.__version__}, NumPy {np.__version__}."
+        f"Machine: {cpu} ({best}), {os.cpu_count()} cores; Python {platform.python_version()},"
+        f" torch {torch.__version__}, NumPy {np.__version__}; {date.today()}."
     )
 
 
