@@ -1,60 +1,113 @@
-"""Where the time of detection goes, by operation: torch's own profiler, on one thread."""
+"""Where the time of training and of detection goes, by operation: torch's profiler, one thread."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.detection import HOP, WINDOW, WINDOWS, made_bundle, share
 from benchmarks.process import answer, measure
+from benchmarks.training import N_CLASSES, noise
 from earmark.detector import N_WINDOWS
 from earmark.folding import FoldedModel
+from earmark.loss import clip_loss
 from earmark.machine import keep_memory
+from earmark.model import Model, ModelConfig
 
 MODULE = "benchmarks.profile"
+BATCH = {"paper": 8, "fast": 32}  # of training
 # What torch calls them, all that they call included, and what they are.
-KINDS = {
+DETECTION = {
     "aten::conv2d": "convolutions",
     "aten::glu": "gates",
     "aten::maximum": "maxima",
     "aten::gru": "GRU",
     "aten::avg_pool2d": "averaging of the input",
 }
+TRAINING = {
+    "aten::conv2d": "convolutions",
+    "ConvolutionBackward0": "convolutions, backwards",
+    "aten::gru": "GRU, forwards",
+    "aten::glu": "gates",
+    "GluBackward0": "gates, backwards",
+    "MaskedBatchNorm": "batch norm",
+    "_NormaliseBackward": "batch norm, backwards",
+    "Dropout": "dropout",
+    "MulBackward0": "dropout, backwards",
+    "_Max": "maxima",
+    "_MaxBackward": "maxima, backwards",
+    "Optimizer.step#AdamW.step": "Adam",
+}
 
 
 def run(shared: Path) -> str:
     """Measure, and return the shares in Markdown."""
-    found = {preset: measure(MODULE, "shares", preset) for preset in WINDOWS}
-    rows = ["| share of the time | `paper` | `fast` |", "|---|---:|---:|"]
-    for kind in (*KINDS.values(), "all else"):
-        shares = " | ".join(f"{found[preset].get(kind, 0.0):.1%}" for preset in WINDOWS)
-        rows.append(f"| {kind} | {shares} |")
-    return (
-        f"From log-mel to probabilities, {N_WINDOWS} windows on one thread, by torch's profiler:"
-        "\n\n" + "\n".join(rows)
-    )
+    parts = []
+    for name, kinds, told in (
+        ("training", TRAINING, f"A step of training, {BATCH['paper']} and {BATCH['fast']} clips"),
+        ("detection", DETECTION, f"Detection, from log-mel to probabilities, {N_WINDOWS} windows"),
+    ):
+        found = {preset: measure(MODULE, name, preset) for preset in WINDOWS}
+        rows = ["| share of the time | `paper` | `fast` |", "|---|---:|---:|"]
+        for kind in (*kinds.values(), "all else"):
+            shares = " | ".join(f"{found[preset].get(kind, 0.0):.1%}" for preset in WINDOWS)
+            rows.append(f"| {kind} | {shares} |")
+        parts.append(f"{told}, on one thread, by torch's profiler:\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
 
 
-def measure_shares(preset: str) -> dict[str, float]:
-    """Return the share of each kind of operation in the CPU time."""
-    torch.set_num_threads(1)
+def measure_detection(preset: str) -> dict[str, float]:
+    """Return the share of each kind of operation in the CPU time of detection."""
     folded = FoldedModel(made_bundle(preset).build_model())
     features = torch.randn(WINDOW + (N_WINDOWS - 1) * HOP, folded.config.n_mels)
-    with torch.inference_mode(), keep_memory():
-        for _ in range(3):  # memory, and what the profiler itself has to start
+    with torch.inference_mode():
+        return shares_of(lambda: share(folded, features), DETECTION)
+
+
+def measure_training(preset: str) -> dict[str, float]:
+    """Return the share of each kind of operation in the CPU time of a step."""
+    model = Model(ModelConfig.preset(preset, N_CLASSES)).train()
+    for module in model.modules():  # so that the profiler knows them by name
+        if type(module).__name__ in TRAINING:
+            module.forward = _recorded(type(module).__name__, module.forward)
+    adam = torch.optim.AdamW(model.parameters(), 1e-3)
+    batch, targets = noise(BATCH[preset])
+
+    def step() -> None:
+        adam.zero_grad()
+        clip_loss(model(batch).clip_probs, targets).backward()
+        adam.step()
+
+    return shares_of(step, TRAINING)
+
+
+def _recorded(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def recorded(*arguments: Any) -> Any:
+        with torch.profiler.record_function(name):
+            return forward(*arguments)
+
+    return recorded
+
+
+def shares_of(work: Callable[[], object], kinds: Mapping[str, str]) -> dict[str, float]:
+    torch.set_num_threads(1)
+    with keep_memory():
+        for _ in range(2):  # memory, and what the profiler itself has to start
             with profile(activities=[ProfilerActivity.CPU]):
-                share(folded, features)
+                work()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
-            share(folded, features)
+            work()
     averages = profiler.key_averages()
     total = sum(event.self_cpu_time_total for event in averages)
     shares = {
-        KINDS[event.key]: event.cpu_time_total / total for event in averages if event.key in KINDS
+        kinds[event.key]: event.cpu_time_total / total for event in averages if event.key in kinds
     }
     return shares | {"all else": 1 - sum(shares.values())}
 
 
-WORKERS = {"shares": measure_shares}
+WORKERS = {"detection": measure_detection, "training": measure_training}
 
 if __name__ == "__main__":
     answer(WORKERS)

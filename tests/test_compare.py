@@ -90,6 +90,8 @@ def test_every_unit_leaves_a_result_with_all_scores(home, results):
     for result in results:
         assert result.scores["weak"].keys() == result.scores["strong"].keys()
         assert 0 <= result.scores["curves"]["mean_average_precision"] <= 1
+        # A network that finds nothing scores 0: what is nan could not be compared.
+        assert all(np.isfinite(value) for of in result.scores.values() for value in of.values())
         weak, counts = result.scores["weak"], result.counts["weak"]
         n_ref = sum(counts["tp"]) + sum(counts["fn"])
         assert weak["error_rate"] == pytest.approx(sum(counts["errors"]) / n_ref)

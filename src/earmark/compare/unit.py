@@ -190,10 +190,10 @@ def score_events(
     scores = {name: overall[group][name] for group, wanted in names.items() for name in wanted}
     scores["class_f_measure"] = segments.scores().class_wise_average["f_measure"]["f_measure"]
     scores["event_f_measure"] = event_scores(
-        bench.truth, found, detector.labels, **Scoring().collars
+        bench.truth, found, detector.labels, **Scoring().collars, empty_as_zero=True
     ).f_measure
     scores["clip_f_measure"] = clip_scores(
-        tags_of(bench.truth), tags_of(found), labels=detector.labels
+        tags_of(bench.truth), tags_of(found), labels=detector.labels, empty_as_zero=True
     ).f_measure
     errors = segments.substitutions + segments.deletions + segments.insertions
     tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
