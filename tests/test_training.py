@@ -413,7 +413,7 @@ def test_averaging_changes_what_is_kept_and_not_how_it_learns(tones, tmp_path):
 
 
 def test_onsets_and_offsets_are_learned_from_where_they_are_given(tones, tmp_path):
-    words = ["training.max_epochs=12", "training.schedule=cosine", "model.stages=[]"]
+    words = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
     strong = run(tones, tmp_path / "strong", *words, strong=tones / "train_strong.tsv")
     assert strong.bundle.training["supervision"] == "strong"
     assert run(tones, tmp_path / "weak").bundle.training["supervision"] == "weak"

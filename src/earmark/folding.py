@@ -64,7 +64,7 @@ class FoldedModel(nn.Module):
         >>> folded = FoldedModel(Model(ModelConfig.preset("fast", n_classes=3)).eval())
         >>> with torch.no_grad():
         ...     folded.encode(torch.randn(264, 80), before=32, length=200).shape
-        torch.Size([50, 192])
+        torch.Size([50, 96])
         """
         pool = self.config.time_pool
         length = len(log_mel) - before if length is None else length

@@ -41,7 +41,7 @@ def build(kind: type[Config], where: str, values: object) -> Config:
     >>> build(AugmentConfig, "augment", {"mixpu": 0.2})
     Traceback (most recent call last):
         ...
-    earmark.errors.SettingError: There is no setting 'augment.mixpu'; did you mean 'augment.mixup'?
+    earmark.errors.SettingError: There is no setting 'augment.mixpu'; did you mean ...
     """
     from pydantic import TypeAdapter, ValidationError
 
