@@ -36,7 +36,7 @@ demo: $(READY) ## Run the main job on sounds made on the spot; pictures go to de
 	$(BIN)/earmark demo --out demo
 
 test: $(READY) $(ORACLES)/ready ## Run every test, doctest and document
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(READY) ## Lint, types and layout
 	$(BIN)/ruff check .
