@@ -4,11 +4,10 @@ Every point is a process of its own. Time is CPU time of all its threads, withou
 is the peak of the process, of which torch alone takes some 220 MB.
 """
 
-import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks.detection import made_bundle
-from benchmarks.process import measure, peak_memory
+from benchmarks.process import answer, cpu_seconds, measure, peak_memory
 from earmark.audio import write_audio
 from earmark.decoding import Decoding, decode_events
 from earmark.detector import Detector
@@ -169,24 +168,19 @@ def measure_classes(count: int) -> Figures:
         "decode s": lambda: decode_events(probs, Frames(12.5), decoding, duration=600.0),
         "scores s": lambda: segment_scores(*tables, labels),
     }
-    return {name: best_of(job) for name, job in jobs.items()}
+    return {name: cpu_seconds(job) for name, job in jobs.items()}
 
 
-def best_of(job: Callable[[], Any]) -> float:
-    times = []
-    for _ in range(3):
-        before = time.process_time()
-        job()
-        times.append(time.process_time() - before)
-    return min(times)
+def with_memory(work: Callable[[int], Figures], count: str) -> Figures:
+    """Return what was measured, and the peak of the process."""
+    return {**work(int(count)), "memory MB": peak_memory() / 1e6}
 
 
-WORKERS: dict[str, Callable[[int], Figures]] = {
-    "length": measure_length,
-    "clips": measure_clips,
-    "classes": measure_classes,
+WORKERS = {
+    "length": partial(with_memory, measure_length),
+    "clips": partial(with_memory, measure_clips),
+    "classes": partial(with_memory, measure_classes),
 }
 
 if __name__ == "__main__":
-    name, count = sys.argv[1:]
-    print(json.dumps({**WORKERS[name](int(count)), "memory MB": peak_memory() / 1e6}))
+    answer(WORKERS)

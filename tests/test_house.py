@@ -24,8 +24,8 @@ metrics.ranking metrics.clip metrics.bootstrap metrics.paired metrics.seeds
 metrics.runs metrics.changes metrics.criteria metrics.pieces metrics.stops metrics.psds
 metrics.bests metrics
 answers evaluation
-tuning.thresholds tuning.clips tuning.line tuning.result tuning.tags tuning.events tuning.tune
-tuning
+tuning.thresholds tuning.clips tuning.line tuning.result tuning.turns tuning.tags tuning.events
+tuning.tune tuning
 settings batches checkpoint training bundle detector predictions
 plots.figure plots.network plots.scores plots.runs plots.evaluation plots report learning demo
 compare.plan compare.unit compare.table compare.run compare recipe

@@ -29,6 +29,7 @@ Whatever is found is never worse than `start` on the data it was tuned on.
     thresholds  the exact search, and the objectives
     clips       what is tuned on, checked
     result      Tuned and ClassReport
+    turns       class after class, the others held fixed
     tags        from weak labels
     line        all clips end to end, so that a rule is tried at once
     events      from strong labels: Grid, and the search

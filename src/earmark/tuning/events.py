@@ -5,7 +5,6 @@ median of the grid; from there a coordinate search goes on, as told in `earmark.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -13,8 +12,9 @@ import numpy as np
 from earmark.decoding import Decoding, Mask, Rule
 from earmark.errors import SettingError
 from earmark.tuning.line import Line
-from earmark.tuning.result import ClassReport, Tuned, mean_of_known
-from earmark.tuning.thresholds import OBJECTIVES, Share, with_threshold
+from earmark.tuning.result import ClassReport, Tuned
+from earmark.tuning.thresholds import Share, with_threshold
+from earmark.tuning.turns import Turns
 
 N_ROUNDS = 4  # of coordinate search, at most
 FINE_STEPS = (-0.03, -0.01, 0.01, 0.03)  # around a threshold, beside a coarse sweep of its range
@@ -66,7 +66,7 @@ def tune_on_events(line: Line, grid: Grid, objective: str) -> Tuned:
     search = _Search(line, grid, objective)
     rules = own.go_round(start)
     if objective != "class_f_measure":
-        rules = max((search.go_round(begin) for begin in (rules, start)), key=search.score)
+        rules = max((search.go_round(begin) for begin in (rules, start)), key=search.value)
     before, after = own.active(start), own.active(rules)
     reports = {}
     for at, label in enumerate(labels):
@@ -80,49 +80,24 @@ def tune_on_events(line: Line, grid: Grid, objective: str) -> Tuned:
             done = "kept as at the start" if rules[at] == start[at] else "set for few false alarms"
             note = f"no event of this class: {done}"
             reports[label] = ClassReport(0, n_negative, math.nan, math.nan, note)
-    score, start_score = search.score(rules), search.score(start)
-    if objective == "error_rate":  # searched as its negative, told as itself, and 0 without a sign
-        score, start_score = 0.0 - score, 0.0 - start_score
-    return Tuned(
-        Decoding.from_rules(labels, rules), "strong", objective, score, start_score, reports
-    )
+    scores = search.score(rules), search.score(start)
+    return Tuned(Decoding.from_rules(labels, rules), "strong", objective, *scores, reports)
 
 
-class _Search:
+class _Search(Turns):
     """The search for one rule a class, on a line of clips."""
 
     def __init__(self, line: Line, grid: Grid, objective: str) -> None:
-        self.line, self.grid, self.share = line, grid, OBJECTIVES[objective]
-        self.is_joint = objective != "class_f_measure"  # what is best for a class asks the others
+        super().__init__(line.truth, objective, N_ROUNDS)
+        self.line, self.grid = line, grid
 
-    def go_round(self, rules: Sequence[Rule]) -> list[Rule]:
-        """Improve class after class, the others held fixed, until none gets better."""
-        rules = list(rules)
-        active = self.active(rules)
-        for _ in range(N_ROUNDS):
-            before = list(rules)
-            for at, rule in enumerate(before):
-                rules[at] = self.improve(at, rule, self.share(self.line.truth, active, at))
-                active[at] = self.line.active(at, rules[at])
-            if rules == before or not self.is_joint:
-                break
-        return rules
+    def active_of(self, at: int, rule: Rule) -> Mask:
+        """(segments of the line,): where a class is found."""
+        return self.line.active(at, rule)
 
-    def active(self, rules: Sequence[Rule]) -> Mask:
-        """(classes, segments of the line): where each class is found."""
-        return np.stack([self.line.active(at, rule) for at, rule in enumerate(rules)])
-
-    def score(self, rules: Sequence[Rule]) -> float:
-        """Return what is maximised: the mean over classes, of equals if it is an overall score."""
-        truth, active = self.line.truth, self.active(rules)
-        with_reference = np.flatnonzero(truth.any(axis=1)).tolist()
-        return mean_of_known(
-            self.share(truth, active, at).value(active[at]) for at in with_reference
-        )
-
-    def improve(self, at: int, start: Rule, share: Share) -> Rule:
-        """Return a rule for one class whose value is not below that of `start`."""
-        line, bounds = self.line, self.line.data.bounds
+    def improve(self, at: int, rule: Rule, share: Share) -> Rule:
+        """Return a rule for one class whose value is not below that of `rule`."""
+        start, line, bounds = rule, self.line, self.line.data.bounds
 
         def value(rule: Rule) -> float:
             return share.value(line.active(at, rule))

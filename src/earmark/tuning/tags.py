@@ -14,8 +14,9 @@ import numpy as np
 from earmark.decoding import Decoding, Mask, Rule, median_filter, window_frames
 from earmark.errors import DataError
 from earmark.tuning.clips import Clips
-from earmark.tuning.result import ClassReport, Tuned, mean_of_known
-from earmark.tuning.thresholds import OBJECTIVES, Share, with_threshold
+from earmark.tuning.result import ClassReport, Tuned
+from earmark.tuning.thresholds import Share, with_threshold
+from earmark.tuning.turns import Turns
 
 N_ROUNDS = 20  # it takes three or four
 
@@ -43,75 +44,53 @@ def tune_on_tags(
             )
     truth = np.array([[label in of_clip for of_clip in tags] for label in data.labels], dtype=bool)
     truth = truth.reshape(len(data.labels), len(tags))
-    search = _Search(data, truth, threshold_from, objective)
     start = [data.start.rule(label) for label in data.labels]
+    search = _Search(data, start, truth, threshold_from, objective)
     rules = search.go_round(start)
     before, after = search.active(start), search.active(rules)
     reports = {}
     for at, label in enumerate(data.labels):
         n_positive = int(truth[at].sum())
         n_negative = len(tags) - n_positive
-        scores = (math.nan, math.nan)
+        f_measures = (math.nan, math.nan)
         if n_positive:
             share = Share.of_f_measure(truth[at])
-            scores = share.value(before[at]), share.value(after[at])
+            f_measures = share.value(before[at]), share.value(after[at])
         note = None
         if not (n_positive and n_negative):
             note = f"no clip {'without' if n_positive else 'with'} this tag: kept as at the start"
-        reports[label] = ClassReport(n_positive, n_negative, *scores, note)
-    score, start_score = search.score(after), search.score(before)
+        reports[label] = ClassReport(n_positive, n_negative, *f_measures, note)
+    scores = search.score(rules), search.score(start)
     decoding = Decoding.from_rules(data.labels, rules)
-    return Tuned(decoding, "weak", f"clip_{objective}", score, start_score, reports)
+    return Tuned(decoding, "weak", f"clip_{objective}", *scores, reports)
 
 
-class _Search:
-    """The search for one rule a class; `truth` and what is active are (classes, clips)."""
+class _Search(Turns):
+    """The search for one rule a class, on clips and their tags."""
 
-    def __init__(self, data: Clips, truth: Mask, threshold_from: str, objective: str) -> None:
-        self.data, self.truth, self.threshold_from = data, truth, threshold_from
-        self.share, self.objective = OBJECTIVES[objective], objective
+    def __init__(
+        self, data: Clips, start: Sequence[Rule], truth: Mask, threshold_from: str, objective: str
+    ) -> None:
+        super().__init__(truth, objective, N_ROUNDS)
+        self.data, self.start, self.threshold_from = data, start, threshold_from
         self.peaks = [self._peaks(at) for at in range(len(data.labels))]
 
     def _peaks(self, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        window = window_frames(self.data.start.rule(self.data.labels[at]).median, self.data.ruler)
+        window = window_frames(self.start[at].median, self.data.ruler)
         columns = (curve[:, at : at + 1].astype(np.float64) for curve in self.data.curves)
         # A clip without frames has no peak, and is never tagged.
         return np.array([median_filter(column, window).max(initial=0.0) for column in columns])
-
-    def go_round(self, start: Sequence[Rule]) -> list[Rule]:
-        """Improve class after class until none gets better."""
-        rules = list(start)
-        active = self.active(rules)
-        for _ in range(N_ROUNDS):
-            before = list(rules)
-            for at, rule in enumerate(before):
-                if 0 < self.truth[at].sum() < self.truth.shape[1]:
-                    share = self.share(self.truth, active, at)
-                    rules[at] = self.improve(at, rule, start[at], share)
-                    active[at] = self.active_of(at, rules[at])
-            if rules == before or self.objective == "class_f_measure":
-                break
-        return rules
-
-    def active(self, rules: Sequence[Rule]) -> Mask:
-        """(classes, clips): which clips are tagged."""
-        return np.stack([self.active_of(at, rule) for at, rule in enumerate(rules)])
 
     def active_of(self, at: int, rule: Rule) -> Mask:
         """(clips,), of one class."""
         gates = self.data.clip_probs[:, at]
         return np.asarray((gates >= rule.tag_threshold) & (self.peaks[at] >= rule.threshold))
 
-    def score(self, active: Mask) -> float:
-        """Return the objective: a mean over classes, of equals if it is of all together."""
-        with_reference = np.flatnonzero(self.truth.any(axis=1)).tolist()
-        score = mean_of_known(
-            self.share(self.truth, active, at).value(active[at]) for at in with_reference
-        )
-        return 0.0 - score if self.objective == "error_rate" else score
-
-    def improve(self, at: int, now: Rule, start: Rule, share: Share) -> Rule:
-        """Return a rule whose value is not below those of `now` and `start`."""
+    def improve(self, at: int, rule: Rule, share: Share) -> Rule:
+        """Return a rule whose value is not below those of `rule` and of the start."""
+        if not 0 < self.truth[at].sum() < self.truth.shape[1]:
+            return rule  # no clip with this tag, or none without, tells anything
+        now, start = rule, self.start[at]
         peaks, gates, bounds = self.peaks[at], self.data.clip_probs[:, at], self.data.bounds
 
         def value(rule: Rule) -> float:
