@@ -186,7 +186,7 @@ def measure_half_convolutions(folder: str) -> Figures:
     folded.blocks.bfloat16()
     folded.last.bfloat16()
     half = windows.bfloat16()
-    return time_of(lambda: folded._classify(folded._convolve(half).float()).frame_probs, folder)
+    return time_of(lambda: folded.classify(folded._convolve(half).float()).frame_probs, folder)
 
 
 WORKERS: dict[str, Callable[..., dict[str, Any]]] = {
