@@ -10,6 +10,7 @@ from earmark.augment import (
     augment,
     blank,
     change_gain,
+    lay_over,
     mix_up,
     shift_time,
 )
@@ -20,6 +21,7 @@ ALL = AugmentConfig(
     gain_db=6.0,
     filter_db=6.0,
     time_shift=1.0,
+    overlay=0.5,
     mixup=1.0,
     n_time_masks=2,
     n_mel_masks=2,
@@ -79,6 +81,41 @@ def test_a_shift_rotates_the_real_frames_and_leaves_padding_where_it_is():
     assert not shifted[0].equal(x[0])
 
 
+def test_a_clip_laid_over_another_adds_its_power_and_its_targets():
+    x = torch.tensor([1.0, 3.0, 5.0, 7.0])[:, None, None].expand(4, 3, 2)
+    both, mask, targets = lay_over(x, None, torch.eye(4), 1.0, rng())
+    assert mask is None
+    partner = torch.randperm(4, generator=rng())
+    gain = (both.exp() - x.exp()) / x[partner].exp()
+    assert (gain - gain[:, :1, :1]).abs().max() < 1e-3  # the same for a whole clip
+    assert 0.25 < gain.min() < gain.max() < 4  # 6 dB either way
+    assert targets.equal(torch.maximum(torch.eye(4), torch.eye(4)[partner]))
+    frames = torch.rand(4, 3, 2, generator=rng())
+    assert lay_over(x, None, frames, 1.0, rng())[2].equal(torch.maximum(frames, frames[partner]))
+
+
+def test_a_share_of_the_clips_is_laid_over_and_the_rest_stays():
+    x, targets = torch.zeros(400, 2, 2), torch.zeros(400, 1)
+    both, _, _ = lay_over(x, None, targets, 0.25, rng())
+    assert 60 < (both[:, 0, 0] > 0).sum() < 140
+    assert lay_over(x, None, targets, 0.0, rng())[0].equal(x)
+
+
+def test_of_unequal_clips_laid_over_each_other_the_longer_goes_on_alone():
+    x = torch.tensor([1.0, 2.0])[:, None, None].expand(2, 4, 1)
+    mask = torch.tensor([[True] * 4, [True, True, False, False]])
+    for seed in range(9):
+        both, longer, targets = lay_over(x, mask, torch.eye(2), 1.0, rng(seed))
+        if targets.equal(torch.eye(2)):
+            continue  # each with itself
+        assert longer.all()
+        assert both[0, 2:].eq(1.0).all()
+        assert (both[1, 2:] - 1.0).abs().max() < 1.4  # the first, louder or softer
+        assert (both[0, :2] > 1.0).all()
+        return
+    pytest.fail("no pair was drawn in nine draws")
+
+
 def test_mixup_mixes_clips_and_targets_by_the_same_share():
     x = torch.arange(6.0).reshape(6, 1, 1).expand(6, 3, 2)
     targets = torch.arange(6.0)[:, None]
@@ -133,7 +170,7 @@ def test_smoothing_moves_targets_towards_one_half():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"mixup": -1.0}, {"gain_db": math.inf}, {"label_smoothing": 1.0}]
+    "wrong", [{"mixup": -1.0}, {"overlay": 1.5}, {"gain_db": math.inf}, {"label_smoothing": 1.0}]
 )
 def test_what_cannot_work_is_refused(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):

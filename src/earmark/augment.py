@@ -16,6 +16,8 @@ from torch import Generator, Tensor
 from earmark.errors import SettingError
 from earmark.frames import Frames
 
+_OVERLAY_DB = 6.0  # a clip laid over another is that much louder or softer at most
+
 
 @dataclass(frozen=True)
 class AugmentConfig:
@@ -26,6 +28,8 @@ class AugmentConfig:
         filter_db: the same by mel, up to this, smooth between four mels drawn at random: another
             room, another microphone.
         time_shift: seconds by which a clip is rotated at most, either way.
+        overlay: share of the clips that another clip is laid over, up to 6 dB louder or softer, as
+            if both were heard at once: powers add, and the targets of both hold.
         mixup: parameter of the beta distribution that mixes clips in pairs, and their targets.
         n_time_masks: stretches of time that are blanked (SpecAugment).
         time_mask: seconds of such a stretch at most.
@@ -37,6 +41,7 @@ class AugmentConfig:
     gain_db: float = 0.0
     filter_db: float = 0.0
     time_shift: float = 0.0
+    overlay: float = 0.0
     mixup: float = 0.0
     n_time_masks: int = 0
     time_mask: float = 0.5
@@ -48,6 +53,8 @@ class AugmentConfig:
         for name, value in vars(self).items():
             if not value >= 0 or math.isinf(value):
                 raise SettingError(f"augment.{name} must be 0 (off) or more. Got {value!r}.")
+        if self.overlay > 1:
+            raise SettingError(f"augment.overlay is a share, 1 at most. Got {self.overlay}.")
         if self.label_smoothing >= 1:
             raise SettingError(
                 f"augment.label_smoothing must be below 1. Got {self.label_smoothing}."
@@ -77,6 +84,8 @@ def augment(
     if config.time_shift:
         most_frames = ruler.count(config.time_shift)
         log_mel, targets = shift_time(log_mel, mask, targets, most_frames, generator)
+    if config.overlay:
+        log_mel, mask, targets = lay_over(log_mel, mask, targets, config.overlay, generator)
     if config.mixup:
         log_mel, mask, targets = mix_up(log_mel, mask, targets, config.mixup, generator)
     if config.n_time_masks:
@@ -127,6 +136,32 @@ def shift_time(
     rotated = torch.where(index < lengths, (index - shifts) % lengths.clamp(min=1), index)
     clip = torch.arange(batch)[:, None]
     return log_mel[clip, rotated], targets[clip, rotated] if targets.ndim == 3 else targets
+
+
+def lay_over(
+    log_mel: Tensor, mask: Tensor | None, targets: Tensor, share: float, generator: Generator
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Add another clip of the batch to a share of the clips: their powers, and all they hold.
+
+    >>> x, t = torch.zeros(2, 500, 80), torch.eye(2)
+    >>> rng = torch.Generator().manual_seed(1)
+    >>> both, _, told = lay_over(x, None, t, 1.0, rng)
+    >>> bool((both >= 0.2).all() and (both <= 1.7).all()), told.sum()
+    (True, tensor(4.))
+    """
+    batch = len(log_mel)
+    partner = torch.randperm(batch, generator=generator)
+    chosen = torch.rand(batch, generator=generator) < share
+    other = change_gain(log_mel[partner], _OVERLAY_DB, generator)
+    both = torch.logaddexp(log_mel, other)
+    if mask is not None:
+        other_mask = mask[partner]
+        both = torch.where((mask & other_mask)[:, :, None], both, log_mel)
+        both = torch.where((other_mask & ~mask)[:, :, None], other, both)
+        mask = torch.where(chosen[:, None], mask | other_mask, mask)
+    log_mel = torch.where(chosen[:, None, None], both, log_mel)
+    chosen = chosen.view(batch, *[1] * (targets.ndim - 1))
+    return log_mel, mask, torch.where(chosen, torch.maximum(targets, targets[partner]), targets)
 
 
 def mix_up(
