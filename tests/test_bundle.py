@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from earmark.bundle import FORMAT, Bundle, load_bundle, save_bundle
-from earmark.decoding import Decoding
+from earmark.decoding import Decoding, Rule
 from earmark.errors import BundleError, DataError, SettingError
 from earmark.features import FeatureConfig
 from earmark.model import Model, ModelConfig
@@ -67,11 +67,41 @@ def test_the_same_bundle_gives_the_same_bytes(path, tmp_path):
 
 
 def test_half_precision_weights_are_read_as_single(tmp_path):
-    bundle = make()
-    half = {k: v.half() if v.is_floating_point() else v for k, v in bundle.weights.items()}
-    path = save_bundle(replace(bundle, weights=half), tmp_path / "half.earmark")
+    whole = save_bundle(make(), tmp_path / "whole.earmark")
+    path = save_bundle(make().halved(), tmp_path / "half.earmark")
+    assert path.stat().st_size < 0.6 * whole.stat().st_size
     model = load_bundle(path).build_model()
     assert all(p.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["attention", "auto", "linear"])
+def test_a_network_of_some_classes_says_of_them_what_it_said_among_all(name):
+    labels = ("dog", "cat", "siren", "bell")
+    weights = "learned" if name == "linear" else "self"
+    config = ModelConfig.preset(
+        "fast", n_classes=4, pooling=name, stage_weights=weights, channels=(4, 4, 4, 4)
+    )
+    rules = [Rule(threshold=0.1 * n, low_threshold=0.1) for n in range(1, 5)]
+    whole = Bundle(
+        labels, FeatureConfig(), config, Model(config).state_dict(),
+        Decoding.from_rules(labels, rules),
+    )  # fmt: skip
+    some = whole.only(["siren", "dog"])
+    assert (some.labels, some.decoding.threshold) == (("siren", "dog"), (rules[2][0], rules[0][0]))
+    sound = torch.randn(2, 100, 80, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        said, of_all = some.build_model()(sound), whole.build_model()(sound)
+    torch.testing.assert_close(said.frame_probs, of_all.frame_probs[:, :, [2, 0]])
+    torch.testing.assert_close(said.clip_probs, of_all.clip_probs[:, [2, 0]])
+
+
+def test_classes_that_are_not_there_or_cannot_be_parted_are_refused():
+    with pytest.raises(SettingError, match="did you mean 'dog'"):
+        make().only(["dogs"])
+    config = ModelConfig.preset("fast", n_classes=2, pooling="class-attention")
+    bundle = replace(make(), model=config, weights=Model(config).state_dict())
+    with pytest.raises(SettingError, match="weighs classes against each other"):
+        bundle.only(["dog"])
 
 
 def flip(path, position):

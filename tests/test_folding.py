@@ -45,6 +45,15 @@ def test_the_folded_network_says_what_the_network_says(preset, n_frames):
         assert_equal(FoldedModel(model)(log_mel), model(log_mel))
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_folded_network_says_it_without_a_gru_too(preset):
+    """In double precision: no GRU holds the features within -1 and 1, and outputs are steep."""
+    model = network(preset, n_recurrent=0).double()
+    log_mel = torch.randn(3, 250, 80).double()
+    with torch.inference_mode():
+        assert_equal(FoldedModel(model)(log_mel), model(log_mel), atol=1e-9)
+
+
 @pytest.mark.parametrize("cut", [(0, 400), (100, 1200), (28, 1028), (1000, 500), (1100, 503)])
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])
 def test_a_part_with_its_margins_comes_out_as_in_the_whole_recording(cut, kernel):

@@ -71,6 +71,35 @@ def test_a_clip_scores_the_same_alone_and_padded_in_a_batch(preset, n_frames):
     assert together.frame_probs[0, n:].eq(0).all()
 
 
+def test_without_a_gru_a_frame_hears_what_is_near_and_padding_reaches_nothing():
+    model = shake(make(n_recurrent=0)).double()
+    assert model.recurrent is None
+    assert not any("recurrent" in name for name in model.state_dict())
+    short, full = log_mels(203).double(), log_mels(500, seed=1).double()
+    batch, mask = pad([short, full], 500, junk=float("nan"))
+    with torch.no_grad():
+        alone, together = model(short), model(batch.double(), mask)
+        far = full.clone()
+        far[:, 300:] = 0
+        changed = (model(far).frame_probs - model(full).frame_probs).abs().amax((0, 2)) > 0
+    torch.testing.assert_close(together.clip_probs[:1], alone.clip_probs)
+    torch.testing.assert_close(together.frame_probs[:1, :51], alone.frame_probs)
+    assert alone.hidden.shape == (1, 51, model.config.last_channels)
+    reach = (model.config.receptive_field - 1) // 2
+    first = int(changed.nonzero()[0])
+    assert 300 - reach - 4 <= 4 * first <= 300
+    assert sum(layer.n_parameters for layer in model.config.layers(500)) == sum(
+        parameter.numel() for parameter in model.parameters()
+    )
+
+
+def test_without_a_gru_there_is_dropout_before_the_classifier():
+    torch.manual_seed(0)
+    model = make(n_recurrent=0, dropout=0.9).train()
+    dropped = model.classify(torch.ones(2, 50, model.config.last_channels)).hidden
+    assert 0.85 < (dropped == 0).float().mean() < 0.95
+
+
 @pytest.mark.parametrize("name", POOLINGS)
 def test_every_pooling_keeps_padding_out_of_the_network(name):
     model = shake(make(pooling=name))

@@ -8,7 +8,7 @@ and not half believed. Written beside and moved into place.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 
 from earmark.decoding import Decoding
-from earmark.errors import BundleError, SettingError
+from earmark.errors import BundleError, SettingError, choose
 from earmark.features import FeatureConfig
 from earmark.model import Model, ModelConfig
 from earmark.tensors import load_tensors, save_tensors
 
 FORMAT = 1  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
+BOXED = Path(__file__).parent / "models" / f"everyday{SUFFIX}"  # comes with the package
 
 
 def installed_versions() -> dict[str, str]:
@@ -100,9 +101,40 @@ class Bundle:
             "n_parameters": sum(value.numel() for value in self.weights.values()),
         }
 
+    def only(self, labels: Sequence[str]) -> "Bundle":
+        """Return the network with these classes alone, in this order.
+
+        What it says of them stays the same, since no class hears of another one.
+        """
+        for label in labels:
+            choose("label", label, self.labels)
+        if self.model.pooling == "class-attention":
+            raise SettingError("The pooling class-attention weighs classes against each other.")
+        rows = [self.labels.index(label) for label in labels]
+        weights = {
+            name: value[rows] if name.startswith(("classifier.", "pooling.")) else value
+            for name, value in self.weights.items()
+        }
+        rules = [self.decoding.rule(label) for label in labels]
+        return replace(
+            self,
+            labels=tuple(labels),
+            model=replace(self.model, n_classes=len(labels)),
+            weights=weights,
+            decoding=Decoding.from_rules(labels, rules),
+        )
+
+    def halved(self) -> "Bundle":
+        """Return the same network in half precision, which takes half of the room in a file."""
+        return replace(self, weights={name: _halved(w) for name, w in self.weights.items()})
+
     def with_decoding(self, decoding: Decoding, tuning: Mapping[str, Any]) -> "Bundle":
         """Return the same network, decoded otherwise."""
         return replace(self, decoding=decoding, tuning=tuning)
+
+
+def _halved(weights: Tensor) -> Tensor:
+    return weights.half() if weights.is_floating_point() else weights
 
 
 def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.audio import Source, Waveform, read_blocks
-from earmark.bundle import Bundle, load_bundle, save_bundle
+from earmark.bundle import BOXED, Bundle, load_bundle, save_bundle
 from earmark.decoding import Decoding, decode_events
 from earmark.errors import SettingError
 from earmark.events import Event
@@ -89,9 +89,9 @@ class Detector:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], device: str = "cpu", threads: int = 0
+        cls, path: str | os.PathLike[str] = BOXED, device: str = "cpu", threads: int = 0
     ) -> "Detector":
-        """Return the detector in a model file."""
+        """Return the detector in a model file, or the one that comes with the package."""
         return cls(load_bundle(path), device, threads)
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -73,7 +73,7 @@ class FoldedModel(nn.Module):
 
     def classify(self, features: Tensor) -> Prediction:
         """What comes behind them: (batch, frames, features) -> the prediction."""
-        hidden = self.recurrent(features)[0]
+        hidden = features if self.recurrent is None else self.recurrent(features)[0]
         frame_probs = self.classifier(hidden).sigmoid()
         return Prediction(self.pooling(frame_probs, hidden, None), frame_probs, hidden, None)
 

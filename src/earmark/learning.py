@@ -18,7 +18,7 @@ import torch
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from earmark.batches import with_statistics
-from earmark.bundle import SUFFIX, Bundle
+from earmark.bundle import BOXED, SUFFIX, Bundle
 from earmark.checkpoint import CHECKPOINT, HISTORY, check_checkpoint, read_checkpoint
 from earmark.data import Manifest, clip_paths
 from earmark.decoding import Decoding
@@ -250,8 +250,8 @@ def is_first_process() -> bool:
     return all(rank == "0" for rank in ranks)
 
 
-def load(path: PathLike, device: str = "cpu", threads: int = 0) -> Detector:
-    """Return the detector in a model file; 0 threads are as many as there are cores."""
+def load(path: PathLike = BOXED, device: str = "cpu", threads: int = 0) -> Detector:
+    """Return the detector in a model file, or the one in the box; 0 threads are one for a core."""
     return Detector.load(path, device, threads)
 
 

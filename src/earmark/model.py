@@ -44,7 +44,7 @@ class ModelConfig:
     last_channels: int = 256
     last_pool: Size = (1, 5)
     dropout: float = 0.2
-    n_recurrent: int = 128  # in each direction
+    n_recurrent: int = 128  # in each direction; 0 is no GRU: a frame is heard by itself
     pooling: str = "linear"
     stages: tuple[int, ...] = (5, 5, 5)
     stage_weights: str = "self"
@@ -53,10 +53,12 @@ class ModelConfig:
         for name in self.__dataclass_fields__:  # lists, as JSON and TOML have them, have no hash
             object.__setattr__(self, name, _as_tuples(getattr(self, name)))
         sizes = [self.n_classes, self.n_mels, *self.input_pool, *self.channels, *self.last_pool]
-        sizes += [self.n_convolutions, self.kernel, self.last_channels, self.n_recurrent]
+        sizes += [self.n_convolutions, self.kernel, self.last_channels]
         sizes += [size for pool in self.pools for size in pool]
         if any(type(size) is not int or size < 1 for size in sizes):
             raise SettingError(f"Sizes of a model are whole numbers of 1 or more. Got {self}.")
+        if type(self.n_recurrent) is not int or self.n_recurrent < 0:
+            raise SettingError(f"n_recurrent must be 0 (no GRU) or more. Got {self.n_recurrent!r}.")
         if self.kernel % 2 == 0:
             raise SettingError(f"kernel must be odd, to keep frames in place. Got {self.kernel}.")
         if len(self.pools) != len(self.channels) or not self.channels:
@@ -150,9 +152,10 @@ class ModelConfig:
         yield convolve("last convolution", last, last, extra=2 * last)
         yield pool("last max", self.last_pool)
         wide, deep = maps * mels, self.n_recurrent
-        gru = 2 * 3 * deep * (wide + deep)
-        yield Layer("Bi-GRU", (frames, 2 * deep), gru + 2 * 6 * deep, gru * frames)
-        dense = 2 * deep * self.n_classes
+        if deep:
+            gru = 2 * 3 * deep * (wide + deep)
+            yield Layer("Bi-GRU", (frames, 2 * deep), gru + 2 * 6 * deep, gru * frames)
+        dense = (2 * deep or wide) * self.n_classes
         yield Layer(
             "frame probabilities", (frames, self.n_classes), dense + self.n_classes, dense * frames
         )
@@ -204,12 +207,14 @@ class Model(nn.Module):
             self.blocks.append(block)
         self.dropout = Dropout(config.dropout)
         self.last = Convolution(n_in, config.last_channels, config.kernel, gated=False)
-        *_, last_max, _, _ = config.layers(1)
-        n_features = config.last_channels * last_max.shape[2]
-        self.recurrent = nn.GRU(
-            n_features, config.n_recurrent, batch_first=True, bidirectional=True
-        )
-        n_hidden = 2 * config.n_recurrent
+        last_max = next(layer for layer in config.layers(1) if layer.name == "last max")
+        n_hidden = config.last_channels * last_max.shape[2]
+        self.recurrent: nn.GRU | None = None
+        if config.n_recurrent:
+            self.recurrent = nn.GRU(
+                n_hidden, config.n_recurrent, batch_first=True, bidirectional=True
+            )
+            n_hidden = 2 * config.n_recurrent
         self.classifier = nn.Linear(n_hidden, config.n_classes)
         self.pooling = Pooling(
             config.pooling, config.stages, config.stage_weights, n_hidden, config.n_classes
@@ -242,6 +247,9 @@ class Model(nn.Module):
 
     def _recur(self, features: Tensor, mask: Tensor | None) -> Tensor:
         """(batch, frames, features) -> (batch, frames, hidden); backwards from the last real."""
+        if self.recurrent is None:
+            dropped: Tensor = self.dropout(features)
+            return dropped
         if mask is None or not len(mask):  # packing wants a clip
             hidden: Tensor = self.recurrent(features)[0]
             return hidden

@@ -30,6 +30,10 @@ ValidAudioOption = Annotated[
     Path | None, typer.Option(help="Folder of the validation recordings, if it is another.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+BoxedOption = Annotated[
+    Path | None,
+    typer.Option("--model", "-m", help="Model file; without it, the one in the box."),
+]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="Model file, from earmark train.")]
 
 

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.front import ModelOption, app, tell
+from earmark.cli.front import BoxedOption, app, tell
 from earmark.errors import DataError, EarmarkError
 
 
 @app.command()
 def detect(
     recordings: Annotated[list[Path], typer.Argument(help="Files, or folders of them.")],
-    model: ModelOption,
+    model: BoxedOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Table to write; else print.")] = None,
     score: Annotated[
         bool, typer.Option("--score", help="A column with each event's score.")
@@ -28,13 +28,14 @@ def detect(
     from dataclasses import replace
 
     from earmark.audio import find_audio
+    from earmark.bundle import BOXED
     from earmark.curves import ScoreCurve, ScoreCurves, stems_of, write_curves
     from earmark.detector import Detector
     from earmark.events import write_events
 
     if out is not None and not out.absolute().parent.is_dir():
         raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
-    detector = Detector.load(model, threads=threads)
+    detector = Detector.load(model or BOXED, threads=threads)
     # Names are those a table of the folder would have: relative to it, or the file's own.
     files: dict[str, Path] = {}
     for path in recordings:

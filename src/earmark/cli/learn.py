@@ -125,11 +125,15 @@ def tune(
 
 @app.command()
 def info(
-    model: Annotated[Path, typer.Argument(help="Model file.")], as_json: JsonOption = False
+    model: Annotated[
+        Path | None, typer.Argument(help="Model file; without it, the one in the box.")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print all that a model file says about itself."""
-    from earmark.bundle import load_bundle
+    from earmark.bundle import BOXED, load_bundle
 
+    model = model or BOXED
     about = load_bundle(model).describe()
     if as_json:
         print_json(about)
