@@ -123,6 +123,57 @@ def test_a_result_of_other_settings_is_not_taken_for_this_one(home, results, tmp
         run_plan(Plan.read(changed, home), home / "out", home / "work")
 
 
+OWN_DATA = """
+[cells.more]
+seeds = 1
+against = "single"
+data = {train = "more/train_weak.tsv"}
+
+[cells."more, strong"]
+seeds = 1
+strong = true
+data = {train = "more/train_weak.tsv", train_events = "more/train_strong.tsv"}
+"""
+
+
+def test_a_cell_may_have_a_training_table_of_its_own(home, tmp_path):
+    for seed, part in enumerate(("train", "valid", "test")):
+        write_tones(tmp_path, 12, seed=seed, prefix=part)
+    (tmp_path / "more").mkdir()
+    write_tones(tmp_path / "more", 16, seed=7, prefix="train")  # names that the other has too
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace("seeds = 2", "seeds = 1") + OWN_DATA)
+    plan = Plan.read(path)
+    units = {unit.cell: unit for unit in plan.units()}
+    assert units["more"].train == tmp_path / "more" / "train_weak.tsv"
+    assert units["more"].train_events is None
+    assert units["more, strong"].train_events == tmp_path / "more" / "train_strong.tsv"
+    assert units["single"].fingerprint == Plan.read(home / "plan.toml").units()[0].fingerprint
+    assert units["more"].fingerprint != units["single"].fingerprint
+    bench = Bench(plan, tmp_path / "work")
+    for cell, n_clips in (("single", 12), ("more", 16)):
+        store = bench.compute_features(units[cell])
+        assert len(bench.clips(units[cell].train)) == n_clips
+        assert len(store) == n_clips + 24
+    assert bench.store_of(units["more"]) != bench.store_of(units["single"])
+    assert run_unit(bench, units["more"]).cell == "more"
+
+
+def test_the_events_of_one_training_table_are_not_those_of_another(home, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN + OWN_DATA.replace(', train_events = "more/train_strong.tsv"', ""))
+    with pytest.raises(DataError, match=r"There is no table .*more/train_weak\.tsv \(cells\.more"):
+        Plan.read(path, home)
+    path.write_text(
+        PLAN + OWN_DATA.replace('"more/train_weak.tsv", train_events = "more/train_strong.tsv"',
+                                '"valid_weak.tsv"').replace("more/train_weak.tsv", "valid_weak.tsv")
+    )  # fmt: skip
+    with pytest.raises(
+        SettingError, match=r"'more, strong' is strong; it needs data\.train_events"
+    ):
+        Plan.read(path, home)
+
+
 def test_a_unit_gives_the_same_result_on_any_day(home, results):
     plan = Plan.read(home / "plan.toml")
     unit = plan.units()[0].with_threads(1)

@@ -202,4 +202,4 @@ def _plan(
         configs[cell] = CellConfig(seeds, against if against in cells else "", {"model": model})
     data = {name: tables / f"{name}.tsv" for name in ("train", "valid")}
     data["test"] = tables / f"{test}.tsv"
-    return Plan(tables, data, configs, base, audio, labels)
+    return Plan(tables, tables, data, configs, base, audio, labels)

@@ -13,10 +13,12 @@ of the data (`--data`, or else that of the plan). A table's recordings are in `a
     [grid]                  seeds = 5; then one table for each axis, of names and what they change:
     [grid.pooling]          linear = {model.pooling = "linear"} and so on
     [grid.structure]        single = {model.stages = []} and so on
-    [cells."other"]         seeds = 3, against = "linear, single", settings = {...}, strong = true
+    [cells."other"]         seeds = 3, against = "linear, single", settings = {...}, strong = true,
+                            data = {train = "more/weak.tsv"}
 
 A cell of the grid has the names of its values, as in 'linear, single', and is compared with the
-cell that has the first value of the last axis. `strong` learns from `train_events`: the oracle.
+cell that has the first value of the last axis. `strong` learns from `train_events`: the oracle. A
+cell with `data` has a training table of its own, and `train_events` if it wants them.
 """
 
 import hashlib
@@ -54,10 +56,13 @@ class CellConfig:
     against: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     strong: bool = False
+    data: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
+        for name in self.data:
+            choose("table of a cell", name, ("train", "train_events"))
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,15 @@ class Unit:
     cell: str
     seed: int
     settings: Settings
-    strong: bool
+    train: Path
+    train_events: Path | None
     fingerprint: str
 
     @property
     def key(self) -> str:
         """The name of its files, without any sign that a file system minds.
 
-        >>> Unit("linear, (5, 5)", 3, Settings(), False, "").key
+        >>> Unit("linear, (5, 5)", 3, Settings(), Path("weak.tsv"), None, "").key
         'linear-5-5-seed3'
         """
         letters = "".join(sign if sign.isalnum() else " " for sign in self.cell)
@@ -92,6 +98,7 @@ class Plan:
     """What is compared: tables, cells in their order, and what all of them share."""
 
     source: Path
+    folder: Path
     data: dict[str, Path]
     cells: dict[str, CellConfig]
     base: Settings
@@ -113,12 +120,9 @@ class Plan:
         folder = source.parent if data is None else Path(data)
         paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
         audio = paths.pop("audio", None)
-        for name, table in paths.items():
-            if not table.is_file():
-                raise DataError(f"There is no table {table} (data.{name}); is --data right?")
         base = Settings.load(tree.get("preset", "fast"))
         base = base.changed(tree.get("settings", {}), str(source))
-        plan = cls(source, paths, read_cells(source), base, audio, tables.labels)
+        plan = cls(source, folder, paths, read_cells(source), base, audio, tables.labels)
         plan._check()
         return plan
 
@@ -132,20 +136,24 @@ class Plan:
             if seed < cell.seeds
         ]
 
-    def audio_of(self, table: str) -> Path:
+    def audio_of(self, table: Path) -> Path:
         """Return the folder of a table's recordings."""
-        return self.audio or self.data[table].parent / "audio"
+        return self.audio or table.parent / "audio"
 
     def pairs(self) -> list[tuple[str, str]]:
         """The cells to compare, as (cell it is compared with, cell)."""
         return pairs_of(self.cells)
 
     def _check(self) -> None:
+        for table, path in self.data.items():
+            _check_table(path, f"data.{table}")
         keys: dict[str, str] = {}
         for name, cell in self.cells.items():
             if cell.against:
                 choose("cell", cell.against, self.cells)
-            if cell.strong and "train_events" not in self.data:
+            for table in cell.data:
+                _check_table(self.folder / cell.data[table], f"cells.{name}.data.{table}")
+            if cell.strong and "train_events" not in self._tables(cell):
                 raise SettingError(f"The cell {name!r} is strong; it needs data.train_events.")
             key = self._unit(name, 0).key
             if keys.setdefault(key, name) != name:
@@ -157,19 +165,31 @@ class Plan:
         cell = self.cells[name]
         settings = self.base.changed(cell.settings, str(self.source))
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
-        said = [
-            settings.to_dict(),
-            cell.strong,
-            self.labels,
-            *(self._digest(table) for table in self.data),
-        ]
-        text = json.dumps(said, sort_keys=True)
-        return Unit(
-            name, seed, settings, cell.strong, hashlib.sha256(text.encode()).hexdigest()[:16]
-        )
+        tables = self._tables(cell)
+        said = [settings.to_dict(), cell.strong, self.labels, *map(_digest, tables.values())]
+        fingerprint = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+        events = tables["train_events"] if cell.strong else None
+        return Unit(name, seed, settings, tables["train"], events, fingerprint)
 
-    def _digest(self, table: str) -> str:
-        return hashlib.sha256(self.data[table].read_bytes()).hexdigest()
+    def _tables(self, cell: CellConfig) -> dict[str, Path]:
+        """Return the tables of a cell: its own, and those of the plan otherwise.
+
+        With another training table, the events of the plan's are not those of the cell.
+        """
+        own = {table: self.folder / path for table, path in cell.data.items()}
+        shared = dict(self.data)
+        if "train" in own:
+            shared.pop("train_events", None)
+        return shared | own
+
+
+def _check_table(path: Path, name: str) -> None:
+    if not path.is_file():
+        raise DataError(f"There is no table {path} ({name}); is --data right?")
+
+
+def _digest(table: Path) -> str:
+    return hashlib.sha256(table.read_bytes()).hexdigest()
 
 
 def read_cells(path: str | os.PathLike[str]) -> dict[str, CellConfig]:

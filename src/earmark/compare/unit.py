@@ -6,6 +6,7 @@ tags alone ("weak") and, where the plan has their events, from those ("strong");
 decides stands under "curves". Test clips are heard whole.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -78,40 +79,52 @@ class Result:
 
 
 class Bench:
-    """The tables of a plan, read once, and the store of their features."""
+    """The tables of a plan, each read once, and the stores of their features."""
 
     def __init__(self, plan: Plan, work: Path) -> None:
         self.plan, self.work = plan, work
-        labels = plan.labels or None
-        self.train = Manifest.read(plan.data["train"], plan.audio_of("train"), labels)
-        labels = self.train.labels
-        self.valid = Manifest.read(plan.data["valid"], plan.audio_of("valid"), labels)
-        self.test = Manifest.read(plan.data["test"], plan.audio_of("test"), labels)
-        for name in ("train", "valid", "test"):
-            missing = getattr(self, name).missing
-            if missing:
-                raise DataError(
-                    f"{plan.data[name]}: {len(missing)} recordings are missing in "
-                    f"{plan.audio_of(name)}, the first is {missing[0]!r}."
-                )
+        self._read: dict[Path, Manifest] = {}
+        self.labels: tuple[str, ...] | None = plan.labels or None
+        self.labels = self.clips(plan.data["train"]).labels
+        self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
         self.truth = read_events(plan.data["test"])
+
+    def clips(self, table: Path) -> Manifest:
+        """Return the clips of a table, all of whose recordings are there."""
+        if table not in self._read:
+            audio = self.plan.audio_of(table)
+            clips = Manifest.read(table, audio, self.labels)
+            if clips.missing:
+                raise DataError(
+                    f"{table}: {len(clips.missing)} recordings are missing in {audio}, the first "
+                    f"is {clips.missing[0]!r}."
+                )
+            self._read[table] = clips
+        return self._read[table]
+
+    def store_of(self, unit: Unit) -> Path:
+        """Return the folder of the features: one for each training table, where names may recur."""
+        if unit.train == self.plan.data["train"]:
+            return self.work / FEATURES
+        place = hashlib.sha256(str(unit.train.resolve()).encode()).hexdigest()[:8]
+        return self.work / f"{FEATURES}-{place}"
 
     def compute_features(self, unit: Unit) -> FeatureStore:
         """Return the store, after what is lacking in it was computed."""
-        paths = clip_paths(self.train, self.valid, self.test)
-        return build_store(self.work / FEATURES, paths, unit.settings.features, wait=True)
+        paths = clip_paths(self.clips(unit.train), self.valid, self.test)
+        return build_store(self.store_of(unit), paths, unit.settings.features, wait=True)
 
 
 def run_unit(bench: Bench, unit: Unit) -> Result:
     """Train, tune and score one unit."""
     plan, store = bench.plan, bench.compute_features(unit)
     detector = train(
-        bench.train,
+        bench.clips(unit.train),
         bench.valid,
         out=bench.work / unit.key,
-        strong=plan.data["train_events"] if unit.strong else None,
+        strong=unit.train_events,
         settings=unit.settings,
-        store=bench.work / FEATURES,
+        store=bench.store_of(unit),
         resume=True,
     )
     model, features = detector.bundle.build_model(), detector.bundle.features
