@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from docs import card, results
 from earmark.demo import run_demo
 from earmark.features import FeatureConfig
 from earmark.model import PRESETS, ModelConfig
@@ -74,21 +75,30 @@ def demo_figure(path: Path) -> None:
     path.write_bytes((_demo() / path.name).read_bytes())
 
 
-PARTS: dict[str, Callable[[], str]] = {"docs/model.md": shape_tables}
+PARTS: dict[str, tuple[Callable[[], str], ...]] = {
+    "docs/model.md": (shape_tables,),
+    "docs/results.md": (results.pooling_tables, results.detector_tables),
+    "docs/model-card.md": (card.about, card.attribution),
+}
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/gradients.png": gradient_figure,
     "docs/images/detection.png": demo_figure,
     "docs/images/hierarchy.png": demo_figure,
+    "docs/images/runs.png": results.draw_runs,
+    "docs/images/predictions.png": results.draw_predictions,
 }
 
 
 def main() -> None:
     """Make every part and figure anew."""
-    for page, make_part in PARTS.items():
+    for page, makers in PARTS.items():
         path = REPO / page
-        before, rest = path.read_text().split(BEGIN)
-        after = rest.split(END)[1]
-        path.write_text(f"{before}{BEGIN}\n\n{make_part()}\n{END}{after}")
+        first, *rest = path.read_text().split(BEGIN)
+        parts = [
+            f"{BEGIN}\n\n{make_part()}\n{END}{old.split(END)[1]}"
+            for make_part, old in zip(makers, rest, strict=True)
+        ]
+        path.write_text(first + "".join(parts))
         print(page)
     for image, draw in FIGURES.items():
         (REPO / image).parent.mkdir(exist_ok=True)

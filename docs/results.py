@@ -1,6 +1,6 @@
 """Result files of benchmarks/results -> the tables and figures of docs/results.md."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from earmark.compare.plan import pairs_of, read_cells
@@ -10,25 +10,24 @@ from earmark.compare.unit import Result
 from earmark.plots import plot_predictions, plot_runs, save
 from earmark.recipe import CELLS, PUBLISHED, Row, paper_grid
 
-REPO = Path(__file__).parent.parent
-PLAN = REPO / "benchmarks" / "pooling.toml"
-RESULTS = REPO / "benchmarks" / "results" / "pooling"
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+PLOTTED = {"er": "ER", "f1": "F1", "event": "event F1", "map": "mAP"}
 
 
-def load_results() -> list[Result]:
-    """Return all results, in the order of the plan."""
-    return read_results(RESULTS, read_cells(PLAN))
+def load_results(plan: str) -> list[Result]:
+    """Return all results of a plan of benchmarks/, in its order."""
+    return read_results(BENCHMARKS / "results" / plan, read_cells(BENCHMARKS / f"{plan}.toml"))
 
 
-def compare(results: list[Result], tuning: str) -> Comparison:
-    """Return the statistics of all results."""
-    return compare_results(results, pairs_of(read_cells(PLAN)), tuning)
+def compare(plan: str, tuning: str) -> Comparison:
+    """Return the statistics of all results of a plan."""
+    pairs = pairs_of(read_cells(BENCHMARKS / f"{plan}.toml"))
+    return compare_results(load_results(plan), pairs, tuning)
 
 
-def tables() -> str:
+def pooling_tables() -> str:
     """Return the paper's table beside ours, then every cell, interval and difference."""
-    results = load_results()
-    weak, strong = (compare(results, tuning) for tuning in ("weak", "strong"))
+    weak, strong = (compare("pooling", tuning) for tuning in ("weak", "strong"))
     n_runs = sum(len(seeds) for seeds in weak.seeds.values())
     rows: dict[str, Comparison | Mapping[str, Row]] = {
         "ours": weak,
@@ -36,40 +35,48 @@ def tables() -> str:
     }
     title = "The paper's Table 2: ours on our scenes (mean over seeds), theirs on DCASE 2017 task 4"
     parts = [f"{n_runs} runs.", paper_grid(title, rows).to_markdown()]
-    parts.append(share_of_oracle(weak, strong))
+    parts.append(share_of_oracle(weak, strong, CELLS))
     for comparison in (weak, strong):
         parts += [grid.to_markdown() for grid in comparison_grids(comparison)]
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
 
 
-def share_of_oracle(weak: Comparison, strong: Comparison) -> str:
-    """Say how much of the oracle's F1 the best cell of the paper's six reaches."""
+def detector_tables() -> str:
+    """Return the steps to the best detector: every cell, with thresholds of both kinds."""
+    weak, strong = (compare("detector", tuning) for tuning in ("weak", "strong"))
+    parts = [comparison_grids(comparison)[0].to_markdown() for comparison in (weak, strong)]
+    steps = [cell for cell in weak.cells if cell != "oracle"]
+    parts.append(share_of_oracle(weak, strong, steps))
+    return "\n\n".join(part for part in parts if part)
+
+
+def share_of_oracle(weak: Comparison, strong: Comparison, cells: Sequence[str]) -> str:
+    """Say how much of the oracle's F1 the best of some cells reaches."""
     if "oracle" not in weak.cells:
         return ""
     sentences = []
     for comparison, told in ((weak, "tags"), (strong, "onsets and offsets")):
-        cells = {cell: comparison.cells[cell]["f1"].mean for cell in CELLS if cell in weak.cells}
-        best = max(cells, key=cells.__getitem__)
+        found = {cell: comparison.cells[cell]["f1"].mean for cell in cells if cell in weak.cells}
+        best = max(found, key=found.__getitem__)
         oracle = comparison.cells["oracle"]["f1"].mean
         sentences.append(
-            f"With thresholds from {told}, {best} reaches {cells[best] / oracle:.0%} of the"
-            f" oracle's F1 ({cells[best]:.3f} of {oracle:.3f})."
+            f"With thresholds from {told}, {best} reaches {found[best] / oracle:.0%} of the"
+            f" oracle's F1 ({found[best]:.3f} of {oracle:.3f})."
         )
     return " ".join(sentences)
 
 
 def draw_runs(path: Path) -> None:
     """Draw every run as a dot."""
-    found = compare(load_results(), "weak")
-    names = {"er": "ER", "f1": "F1", "event": "event F1", "map": "mAP"}
+    found = compare("pooling", "weak")
     values = {
         title: {cell: metrics[name].values for cell, metrics in found.cells.items()}
-        for name, title in names.items()
+        for name, title in PLOTTED.items()
     }
     save(plot_runs(values), path)
 
 
 def draw_predictions(path: Path) -> None:
     """Draw Figure 5 of the paper: the first seed of the six cells on one clip."""
-    first = {result.cell: result.shown for result in load_results() if result.seed == 0}
+    first = {result.cell: result.shown for result in load_results("pooling") if result.seed == 0}
     save(plot_predictions({cell: first[cell] for cell in CELLS if cell in first}), path)

@@ -1,0 +1,39 @@
+"""The model in the box -> the tables of docs/model-card.md."""
+
+from earmark.bundle import BOXED, Bundle, load_bundle
+from earmark.report import Grid
+
+
+def about() -> str:
+    """Return what the model knows, how it decides, and what it is made of."""
+    bundle = load_bundle(BOXED)
+    training = bundle.training
+    lines = [
+        f"{BOXED.name}, {BOXED.stat().st_size / 1e6:.1f} MB: {len(bundle.labels)} classes, "
+        f"{bundle.describe()['n_parameters']:,} numbers in half precision, pooling "
+        f"`{bundle.model.pooling}` with stages {list(bundle.model.stages)}. "
+        f"Trained on {training['n_train']:,} scenes for {training['n_epochs']} epochs, "
+        f"{training['seconds'] / 60:.0f} minutes; thresholds from {bundle.tuning['supervision']} "
+        "labels.",
+        "",
+        rules(bundle).to_markdown(),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def rules(bundle: Bundle) -> Grid:
+    """Return how each class becomes events."""
+    rows = []
+    for label in bundle.labels:
+        rule = bundle.decoding.rule(label)
+        rows.append((label, f"{rule.threshold:.2f}", f"{rule.low_threshold:.2f}",
+                     f"{rule.tag_threshold:.2f}", f"{rule.median:.2f} s"))  # fmt: skip
+    columns = ("class", "threshold", "low threshold", "gate", "median")
+    return Grid("How each class becomes events", columns, tuple(rows))
+
+
+def attribution() -> str:
+    """Return whom the recordings are due to."""
+    bundle = load_bundle(BOXED)
+    return "\n".join([bundle.licence, "", *(f"- {line}" for line in bundle.attribution), ""])
