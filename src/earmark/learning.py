@@ -43,7 +43,7 @@ VALID_SHARE = 0.15  # of the training clips, where no validation table is given
 # shorter than three frames are taken for noise. Tags tell which clips hold a class: the gate.
 START: Mapping[str, float] = {
     "threshold": 0.5,
-    "low_threshold": 0.25,
+    "low_threshold": 0.1,
     "median": 0.24,
     "min_duration": 0.24,
     "max_gap": 0.24,
