@@ -8,7 +8,6 @@
 The network is trained with the settings of one cell of detector.toml on the scenes of all folds.
 Nothing is left to tune on then, so its thresholds are those that the same cell got from the tags
 of fold 3 while it had heard folds 1 and 2 alone; so are the scores that the card tells.
-`--measured` boxes that measured network itself.
 """
 
 import argparse
@@ -34,18 +33,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scenes", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--measured", action="store_true")
     parser.add_argument("--out", type=Path, default=BOXED)
     words = parser.parse_args()
     plan = Plan.read(REPO / "benchmarks" / "detector.toml", words.scenes)
     unit = next(unit for unit in plan.units() if unit.cell == CELL)
+    bundle = train_on_all(words.scenes, words.work / "everyday", unit)
     measured = load_bundle(words.work / unit.key / MODEL)
-    bundle, kind = measured, "half"
-    if not words.measured:
-        bundle, kind = train_on_all(words.scenes, words.work / "everyday", unit), "all"
-        bundle = bundle.with_decoding(measured.decoding, measured.tuning)
+    bundle = bundle.with_decoding(measured.decoding, measured.tuning)
     scenery = Scenery.read(REPO / "benchmarks" / "everyday.toml")
-    bundle = replace(bundle, licence=LICENCE, attribution=attribution(scenery, kind))
+    bundle = replace(bundle, licence=LICENCE, attribution=attribution(scenery, "all"))
     half = bundle.halved()
     compare_halves(bundle, half, sorted((words.scenes / "test" / "audio").iterdir()))
     path = save_bundle(half, words.out)
@@ -70,13 +66,13 @@ def train_on_all(scenes: Path, work: Path, unit: Unit) -> Bundle:
     ).bundle
 
 
-def attribution(scenery: Scenery, kind: str) -> tuple[str, ...]:
+def attribution(scenery: Scenery, name: str) -> tuple[str, ...]:
     """Return a line for each CC-BY recording that the scenes of a set were made from."""
     table = read_table(scenery.folder / scenery.bank.table)
     table.require("filename", "event_label", "fold", "licence", "author", "title", "source")
     rows = [row.named(table.columns) for row in table.rows]
     used = {*scenery.scenes.classes, *scenery.scenes.backgrounds}
-    folds = {str(fold) for fold in scenery.sets[kind].folds}
+    folds = {str(fold) for fold in scenery.sets[name].folds}
     lines = {
         f"{row['title']} by {row['author']} ({row['licence']}), {row['source']}"
         for row in rows
