@@ -38,7 +38,7 @@ def main() -> None:
     plan = Plan.read(REPO / "benchmarks" / "detector.toml", words.scenes)
     unit = next(unit for unit in plan.units() if unit.cell == CELL)
     bundle = train_on_all(words.scenes, words.work / "everyday", unit)
-    measured = load_bundle(words.work / unit.key / MODEL)
+    measured = load_bundle(words.work / unit.folder / MODEL)
     bundle = bundle.with_decoding(measured.decoding, measured.tuning)
     scenery = Scenery.read(REPO / "benchmarks" / "everyday.toml")
     bundle = replace(bundle, licence=LICENCE, attribution=attribution(scenery, "all"))

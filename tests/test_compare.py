@@ -13,6 +13,7 @@ import pytest
 from tones import write_tones
 
 from earmark.compare import Plan, Result, compare_results, run_plan, write_tables
+from earmark.compare.plan import Pair
 from earmark.compare.table import comparison_grids
 from earmark.compare.unit import Bench, run_unit
 from earmark.errors import DataError, SettingError
@@ -80,8 +81,8 @@ def test_a_plan_runs_the_first_seed_of_every_cell_first(home):
     assert units[1].settings.model.stages == (5, 5)
     assert units[3].settings.training.seed == 1
     assert Plan.read(home / "plan.toml").pairs() == [
-        ("single", "hierarchical"),
-        ("single", "oracle"),
+        ("single", "hierarchical", "hierarchical less single"),
+        ("single", "oracle", ""),
     ]
 
 
@@ -204,6 +205,9 @@ def test_killed_it_goes_on_where_it_was(home, tmp_path):
     }  # fmt: skip
 
 
+A_AND_B = Pair("a", "b")
+
+
 def made_result(cell, seed, error_rate, f_measure=0.5):
     names = ("substitution_rate", "deletion_rate", "insertion_rate", "precision", "recall")
     tuned = dict.fromkeys((*names, "event_f_measure"), 0.1)
@@ -218,24 +222,63 @@ def test_statistics_are_those_one_computes_by_hand():
     of_a, of_b = [0.70, 0.74, 0.72], [0.60, 0.70, 0.62]
     results = [made_result("a", seed, value) for seed, value in enumerate(of_a)]
     results += [made_result("b", seed, value) for seed, value in enumerate(of_b)]
-    found = compare_results(results, [("a", "b")])
+    found = compare_results(results, [A_AND_B])
     cell = found.cells["a"]["er"]
     assert cell.mean == pytest.approx(0.72)
     assert cell.deviation == pytest.approx(0.02)
-    # Clips are all alike here, so that draws of two runs alone spread: 0.02 / sqrt(2).
-    drawn = np.array([[x, y] for x in of_a for y in of_a]).mean(axis=1)
-    assert (cell.low, cell.high) == pytest.approx((drawn.min(), drawn.max()))
-    pair = found.pairs["a", "b"]["er"]
+    # Clips are all alike here, so that runs alone spread: Student's 4.303 x 0.02 / sqrt(3).
+    assert (cell.low, cell.high) == pytest.approx((0.72 - 0.04968, 0.72 + 0.04968), abs=1e-4)
+    pair = found.pairs[A_AND_B]["er"]
     assert pair.difference == pytest.approx(-0.08)
     assert pair.p_value == pytest.approx(0.25)  # all three fall: 2 of 8 flips
-    assert found.corrected["a", "b"]["er"] == pair.p_value
+    assert found.corrected[A_AND_B]["er"] == pair.p_value
+
+
+def test_an_interval_covers_other_runs_on_other_clips():
+    """Runs and clips both spread; of 300 made-up cells, the true mean is within 95 % of them."""
+    rng, true, within = np.random.default_rng(0), 0.6, 0
+    for _ in range(300):
+        hard = rng.normal(0, 0.1, 100)  # of a clip, whatever run
+        results = []
+        for seed in range(3):
+            rate = true + hard + rng.normal(0, 0.02)
+            errors = (1000 * rate).round().astype(int).tolist()
+            result = made_result("a", seed, sum(errors) / 100_000)
+            counts = {"tp": [500] * 100, "fp": [0] * 100, "fn": [500] * 100, "errors": errors}
+            results.append(replace(result, counts={"weak": counts}))
+        cell = compare_results(results, [], n_draws=200).cells["a"]["er"]
+        within += cell.low <= true <= cell.high
+    assert 0.93 < within / 300 < 0.99
+
+
+def test_one_run_has_no_interval_and_the_json_no_nan(tmp_path, home):
+    found = compare_results([made_result("a", 0, 0.7)], [])
+    assert np.isnan([found.cells["a"]["er"].low, found.cells["a"]["er"].deviation]).all()
+    assert comparison_grids(found)[1].rows[0] == ("a", "-", "-", "-", "-", "-")
+    write_tables(Plan.read(home / "plan.toml"), [made_result("single", 0, 0.7)], tmp_path)
+    assert "NaN" not in (tmp_path / "table.json").read_text()
+
+
+def test_pairs_of_one_change_are_corrected_among_themselves_and_tested_together():
+    pairs = [Pair("a", "b", "b less a"), Pair("c", "d", "b less a"), Pair("a", "e")]
+    results = [made_result(cell, seed, 0.5 + seed / 100 + more)
+               for cell, more in (("a", 0), ("b", 0.1), ("c", 0.2), ("d", 0.3), ("e", 0.1))
+               for seed in range(5)]  # fmt: skip
+    found = compare_results(results, pairs)
+    assert [found.corrected[pair]["er"] for pair in pairs] == [0.125, 0.125, 0.0625]
+    together = found.together["b less a"]["er"]
+    assert (together.n_runs, together.p_value) == (10, 2 / 2**10)
+    assert together.difference == pytest.approx(0.1)
+    assert found.together.keys() == {"b less a"}
+    last = comparison_grids(found)[2].rows[-1]
+    assert last[:2] == ("all: b less a", "10")
 
 
 def test_pairs_are_of_the_seeds_that_both_have():
     results = [made_result("a", seed, 0.7 + seed / 100) for seed in (0, 1, 2)]
     results += [made_result("b", seed, 0.6) for seed in (1, 2, 3)]
-    assert compare_results(results, [("a", "b")]).pairs["a", "b"]["er"].n_runs == 2
-    assert compare_results(results[:4], [("a", "b")]).pairs == {}
+    assert compare_results(results, [A_AND_B]).pairs[A_AND_B]["er"].n_runs == 2
+    assert compare_results(results[:4], [A_AND_B]).pairs == {}
 
 
 def test_the_tables_name_every_cell_and_pair(home, results):
@@ -259,6 +302,9 @@ def test_the_tables_name_every_cell_and_pair(home, results):
         ('against = "single"', 'against = "singel"', "'singel'; did you mean 'single'"),
         ('train_events = "train_strong.tsv"', "", "'oracle' is strong; it needs data.train_events"),
         ("seeds = 2", "seeds = 0", "seeds must be 1 or more"),
+        ("seeds = 2", "seeds = true", "grid.seeds"),
+        ('against = "single"', 'against = "oracle"', "There is no cell to compare 'oracle' with"),
+        ("max_epochs = 2", "max_epochs = 2\nseed = 3", "seeds are 0, 1 and so on"),
         ("[cells.oracle]", "[cells.single]", "'single' is in the grid already"),
         ("[cells.oracle]", '[cells."single!"]', "would share files"),
     ],

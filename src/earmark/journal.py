@@ -165,7 +165,7 @@ def next_sum(file: BinaryIO, n_bytes: int) -> int:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False, doing: str = "building the store") -> Iterator[None]:
     """Hold the lock of a folder; the system frees it when the process ends, however it ends.
 
     If another process holds it, wait for that one to end, or raise.
@@ -181,7 +181,5 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
-            raise DataError(
-                f"Another process is building the store {folder}; wait for it to end."
-            ) from error
+            raise DataError(f"Another process is {doing} {folder}; wait for it to end.") from error
         yield

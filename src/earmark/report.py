@@ -249,6 +249,19 @@ def p_text(p_value: float) -> str:
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
+def finite(value: Any) -> Any:
+    """Return plain values for JSON, which knows no nan: what is not finite becomes None.
+
+    >>> finite({"a": float("nan"), "b": (1.5, float("inf"))})
+    {'a': None, 'b': [1.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _at(tree: Any, path: Sequence[str]) -> Any:
     """Walk down dicts and attributes; None where a step is missing."""
     for name in path:

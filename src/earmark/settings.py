@@ -20,6 +20,7 @@ from earmark.model import ModelConfig
 from earmark.strict import build, read_toml
 
 SCHEDULES = ("constant", "cosine", "plateau")
+KEPT = ("best", "last")
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
 
 
@@ -35,6 +36,7 @@ class TrainingConfig:
         learning_rate: of Adam.
         max_epochs: passes over the training clips at most.
         patience: epochs without a better validation loss after which training stops.
+        keep: the weights of the "best" epoch by validation loss, or of the "last".
         seed: of weights, order, dropout and augmentation.
         balanced: draw classes alike instead of clips alike.
         schedule: learning rate "constant", "cosine" (falls to 1 % at max_epochs) or "plateau" (is
@@ -57,6 +59,7 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     max_epochs: int = 100
     patience: int = 10
+    keep: str = "best"
     seed: int = 0
     balanced: bool = False
     schedule: str = "constant"
@@ -73,6 +76,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         choose("schedule of the learning rate", self.schedule, SCHEDULES)
         choose("precision", self.precision, PRECISIONS)
+        choose("epoch to keep", self.keep, KEPT)
         for name in ("batch_size", "max_epochs", "patience", "plateau"):
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
@@ -154,6 +158,13 @@ class Settings:
     def _finish(cls, tree: dict[str, dict[str, Any]]) -> "Settings":
         tree["model"]["n_mels"] = tree["features"]["n_mels"]
         return cls.from_dict(tree)
+
+    def deciding(self) -> dict[str, dict[str, Any]]:
+        """Return the settings that decide what is learned: all but those of the machine."""
+        tree = self.to_dict()
+        for name in ("threads", "checkpoint_seconds"):
+            del tree["training"][name]
+        return tree
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the settings as plain values, to be written and read back."""

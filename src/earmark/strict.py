@@ -47,9 +47,12 @@ def build(kind: type[Config], where: str, values: object) -> Config:
 
     if not isinstance(values, Mapping):
         raise SettingError(f"{where} is a table of settings. Got {values!r}.")
-    known = [f"{where}.{name}" for name in kind.__dataclass_fields__]  # type: ignore[attr-defined]
-    for name in values:
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    known = [f"{where}.{name}" for name in fields]
+    for name, value in values.items():
         choose("setting", f"{where}.{name}", known)
+        if isinstance(value, bool) and fields[name].type in (int, float):
+            raise SettingError(f"{where}.{name} takes a number. Got {value!r}.")
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:

@@ -4,7 +4,8 @@ Conventions: an explicit loop on Lightning Fabric, which sees to devices, precis
 machines. Whatever is random in a step is drawn from (seed, epoch, step, process), so a step can be
 repeated to the bit. A checkpoint is one safetensors file, written beside and moved into place after
 every epoch and now and then within one; resuming from it at any moment ends with the weights of the
-run that was never stopped, on the same machine with the same number of threads and processes.
+run that was never stopped, on the same machine with the same number of threads and processes (with
+other threads, it differs by rounding).
 
 Where the training clips carry events, their frames are learned from in place of their tags; where
 teachers tell of frames, from both. The validation loss, which decides when to stop, is that of tags
@@ -89,7 +90,7 @@ class Job:
             [m.files, m.tags, [[astuple(event) for event in clip] for clip in m.events]]
             for m in (self.train, self.valid)
         ]
-        text = json.dumps([self.settings.to_dict(), list(self.train.labels), data], sort_keys=True)
+        text = json.dumps([self.settings.deciding(), list(self.train.labels), data], sort_keys=True)
         taught = b"" if self.teaching is None else self.teaching.read_bytes()
         return hashlib.sha256(text.encode() + taught).hexdigest()
 
@@ -154,7 +155,7 @@ def fit(fabric: Fabric, job: Job) -> None:
             train_loss = state.loss_sum / max(1, state.n_clips)
             valid_loss = _validate(fabric, average.model, job, store)
             row = Epoch(state.epoch, rate, train_loss, valid_loss, time.monotonic() - started)
-            if state.end_epoch(row, config.patience, config.max_epochs):
+            if state.end_epoch(row, config.patience, config.max_epochs) or config.keep == "last":
                 best = _copy(average.model)
             written = checkpoint()
             if fabric.is_global_zero:

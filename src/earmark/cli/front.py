@@ -5,7 +5,6 @@ commands, so that `earmark --help` need not wait for torch.
 """
 
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -44,15 +43,9 @@ def tell(sentence: str) -> None:
 
 def print_json(values: Any) -> None:
     """Print plain values as JSON; what is not finite is null."""
+    from earmark.report import finite
 
-    def plain(value: Any) -> Any:  # JSON knows no nan
-        if isinstance(value, dict):
-            return {str(name): plain(item) for name, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [plain(item) for item in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    print(json.dumps(plain(values), indent=2, ensure_ascii=False))
+    print(json.dumps(finite(values), indent=2, ensure_ascii=False))
 
 
 def _print_version(wanted: bool) -> None:

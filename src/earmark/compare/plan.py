@@ -14,11 +14,12 @@ of the data (`--data`, or else that of the plan). A table's recordings are in `a
     [grid.pooling]          linear = {model.pooling = "linear"} and so on
     [grid.structure]        single = {model.stages = []} and so on
     [cells."other"]         seeds = 3, against = "linear, single", settings = {...}, strong = true,
-                            data = {train = "more/weak.tsv"}
+                            data = {train = "more/weak.tsv"}, change = "what it changes"
 
 A cell of the grid has the names of its values, as in 'linear, single', and is compared with the
 cell that has the first value of the last axis. `strong` learns from `train_events`: the oracle. A
-cell with `data` has a training table of its own, and `train_events` if it wants them.
+cell with `data` has a training table of its own, and `train_events` if it wants them. Cells of one
+`change` are tested together as well; those of a grid are, by the values of its last axis.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from earmark.errors import DataError, SettingError, choose
 from earmark.settings import Settings
@@ -57,6 +58,7 @@ class CellConfig:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     strong: bool = False
     data: Mapping[str, str] = field(default_factory=dict)
+    change: str = ""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -65,26 +67,43 @@ class CellConfig:
             choose("table of a cell", name, ("train", "train_events"))
 
 
+class Pair(NamedTuple):
+    """A cell, what it is compared with, and the change that it shares with other cells."""
+
+    against: str
+    cell: str
+    change: str = ""
+
+
 @dataclass(frozen=True)
 class Unit:
-    """One training of a cell; `key` names its files."""
+    """One training of a cell; `key` names its result.
+
+    `learned` tells what it learns from and how, `fingerprint` also what it is scored on.
+    """
 
     cell: str
     seed: int
     settings: Settings
     train: Path
     train_events: Path | None
+    learned: str
     fingerprint: str
 
     @property
     def key(self) -> str:
         """The name of its files, without any sign that a file system minds.
 
-        >>> Unit("linear, (5, 5)", 3, Settings(), Path("weak.tsv"), None, "").key
+        >>> Unit("linear, (5, 5)", 3, Settings(), Path("weak.tsv"), None, "", "").key
         'linear-5-5-seed3'
         """
         letters = "".join(sign if sign.isalnum() else " " for sign in self.cell)
         return "-".join([*letters.split(), f"seed{self.seed}"])
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder it is trained in: no two trainings share one."""
+        return f"{self.key}-{self.learned[:8]}"
 
     def with_threads(self, threads: int) -> "Unit":
         """Return the same unit on so many threads, unless its settings name a number."""
@@ -121,8 +140,12 @@ class Plan:
         paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
         audio = paths.pop("audio", None)
         base = Settings.load(tree.get("preset", "fast"))
+        cells = read_cells(source)  # which looks whether tables are tables
         base = base.changed(tree.get("settings", {}), str(source))
-        plan = cls(source, folder, paths, read_cells(source), base, audio, tables.labels)
+        for changes in (tree.get("settings", {}), *(cell.settings for cell in cells.values())):
+            if "seed" in changes.get("training", {}):
+                raise SettingError(f"{source}: seeds are 0, 1 and so on; say how many: seeds = 5.")
+        plan = cls(source, folder, paths, cells, base, audio, tables.labels)
         plan._check()
         return plan
 
@@ -140,8 +163,8 @@ class Plan:
         """Return the folder of a table's recordings."""
         return self.audio or table.parent / "audio"
 
-    def pairs(self) -> list[tuple[str, str]]:
-        """The cells to compare, as (cell it is compared with, cell)."""
+    def pairs(self) -> list[Pair]:
+        """The cells to compare."""
         return pairs_of(self.cells)
 
     def _check(self) -> None:
@@ -150,7 +173,8 @@ class Plan:
         keys: dict[str, str] = {}
         for name, cell in self.cells.items():
             if cell.against:
-                choose("cell", cell.against, self.cells)
+                others = [other for other in self.cells if other != name]
+                choose(f"cell to compare {name!r} with", cell.against, others)
             for table in cell.data:
                 _check_table(self.folder / cell.data[table], f"cells.{name}.data.{table}")
             if cell.strong and "train_events" not in self._tables(cell):
@@ -166,10 +190,12 @@ class Plan:
         settings = self.base.changed(cell.settings, str(self.source))
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
         tables = self._tables(cell)
-        said = [settings.to_dict(), cell.strong, self.labels, *map(_digest, tables.values())]
-        fingerprint = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
         events = tables["train_events"] if cell.strong else None
-        return Unit(name, seed, settings, tables["train"], events, fingerprint)
+        heard = [tables["train"], tables["valid"], *([events] if events else [])]
+        learned = _fingerprint(settings.deciding(), self.labels, *map(_digest, heard))
+        scored = [tables[name] for name in ("test", "valid_events") if name in tables]
+        fingerprint = _fingerprint(learned, *map(_digest, scored))
+        return Unit(name, seed, settings, tables["train"], events, learned, fingerprint)
 
     def _tables(self, cell: CellConfig) -> dict[str, Path]:
         """Return the tables of a cell: its own, and those of the plan otherwise.
@@ -188,6 +214,10 @@ def _check_table(path: Path, name: str) -> None:
         raise DataError(f"There is no table {path} ({name}); is --data right?")
 
 
+def _fingerprint(*said: Any) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
 def _digest(table: Path) -> str:
     return hashlib.sha256(table.read_bytes()).hexdigest()
 
@@ -196,6 +226,9 @@ def read_cells(path: str | os.PathLike[str]) -> dict[str, CellConfig]:
     """Return the cells of a plan alone, in its order; its tables need not be there."""
     source = Path(path)
     tree = read_toml(source)
+    for table in ("grid", "cells", "settings"):
+        if not isinstance(tree.get(table, {}), Mapping):
+            raise SettingError(f"{source}: [{table}] is a table. Got {tree[table]!r}.")
     cells = _grid_cells(tree.get("grid", {}))
     for name, values in tree.get("cells", {}).items():
         if name in cells:
@@ -206,13 +239,13 @@ def read_cells(path: str | os.PathLike[str]) -> dict[str, CellConfig]:
     return cells
 
 
-def pairs_of(cells: Mapping[str, CellConfig]) -> list[tuple[str, str]]:
-    """Return the cells to compare, as (cell it is compared with, cell).
+def pairs_of(cells: Mapping[str, CellConfig]) -> list[Pair]:
+    """Return the cells to compare.
 
     >>> pairs_of({"a": CellConfig(), "b": CellConfig(against="a")})
-    [('a', 'b')]
+    [Pair(against='a', cell='b', change='')]
     """
-    return [(cell.against, name) for name, cell in cells.items() if cell.against]
+    return [Pair(cell.against, name, cell.change) for name, cell in cells.items() if cell.against]
 
 
 def _grid_cells(grid: Mapping[str, Any]) -> dict[str, CellConfig]:
@@ -221,6 +254,8 @@ def _grid_cells(grid: Mapping[str, Any]) -> dict[str, CellConfig]:
         return {}
     seeds = grid.get("seeds", CellConfig.seeds)
     axes = {name: values for name, values in grid.items() if name != "seeds"}
+    if not axes:
+        raise SettingError("A grid has an axis, as in [grid.pooling]; it has none but seeds.")
     for name, values in axes.items():
         if not isinstance(values, Mapping) or not values:
             raise SettingError(f"grid.{name} is a table of names and what they change.")
@@ -232,7 +267,8 @@ def _grid_cells(grid: Mapping[str, Any]) -> dict[str, CellConfig]:
                 changes.setdefault(section, {}).update(values)
         first = (*names[:-1], next(iter(axes[list(axes)[-1]])))
         against = "" if names == first else ", ".join(first)
-        told = {"seeds": seeds, "against": against, "settings": changes}
+        change = f"{names[-1]} less {first[-1]}" if against else ""
+        told = {"seeds": seeds, "against": against, "settings": changes, "change": change}
         cells[", ".join(names)] = build(CellConfig, "grid", told)
     return cells
 

@@ -17,8 +17,10 @@ from earmark.compare.plan import Plan, Unit
 from earmark.compare.table import Comparison, compare_results, comparison_grids
 from earmark.compare.unit import Bench, Result, run_unit
 from earmark.errors import SettingError
+from earmark.journal import locked
 from earmark.machine import n_cores
 from earmark.plots import plot_runs, save
+from earmark.report import finite
 from earmark.tables import write_beside
 from earmark.workers import map_as_done
 
@@ -37,12 +39,13 @@ def run_plan(
     todo = [unit for unit in units if read_result(out, unit) is None]
     tell(f"{len(units)} units, {len(units) - len(todo)} of them done already.")
     if todo:
-        processes = min(processes or n_cores(), len(todo))
+        processes = processes or n_cores()
         bench = Bench(plan, work)
-        bench.compute_features(todo[0])
+        for reason in bench.compute_features(todo[0]).failed.values():
+            tell(f"Set aside: {reason}")
         started = time.monotonic()
         work_on = partial(_run, bench, out, 1 if processes > 1 else 0)
-        for done, unit in enumerate(map_as_done(work_on, todo, processes), start=1):
+        for done, unit in enumerate(map_as_done(work_on, todo, min(processes, len(todo))), 1):
             a_unit = (time.monotonic() - started) / done
             left = a_unit * (len(todo) - done)
             tell(f"{unit.key} is done; {len(todo) - done} to go, about {_hours(left)}.")
@@ -73,13 +76,13 @@ def read_results(folder: Path, cells: Iterable[str]) -> list[Result]:
 
 def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Comparison]:
     """Write the tables of all results and the picture; return the statistics."""
-    names = [name for name in results[0].scores if name != "curves"]
+    names = [name for name in results[0].scores if name in results[0].counts]
     comparisons = [compare_results(results, plan.pairs(), name) for name in names]
     grids = [grid for comparison in comparisons for grid in comparison_grids(comparison)]
     text = "\n\n".join(grid.to_markdown() for grid in grids) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     write_beside(out / f"{TABLE}.md", text.encode())
-    plain = {comparison.tuning: comparison.to_dict() for comparison in comparisons}
+    plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})
     write_beside(out / f"{TABLE}.json", (json.dumps(plain, indent=1) + "\n").encode())
     if find_spec("matplotlib") is not None:
         values = {
@@ -91,7 +94,11 @@ def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Compariso
 
 
 def _run(bench: Bench, out: Path, threads: int, unit: Unit) -> Unit:
-    run_unit(bench, unit.with_threads(threads)).write(out / f"{unit.key}.json")
+    folder = bench.work / unit.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, doing="training in"):
+        if read_result(out, unit) is None:  # another command may have come first
+            run_unit(bench, unit.with_threads(threads)).write(out / f"{unit.key}.json")
     return unit
 
 

@@ -1,11 +1,12 @@
 """Results of units -> a table: mean, spread, interval, and is the difference chance?
 
-Conventions: scores of a cell are over its seeds. Its interval is a bootstrap of both seeds and test
-clips: a draw takes n - 1 of the n runs and as many clips as there are, both with replacement (n - 1
-since n of n would make the spread too small by that share), so it tells where the mean of other
-runs on other clips would lie. Scores without counts by clip are drawn over runs alone. Differences
-are paired by seed and come from `compare_runs`: Student's interval, a p-value of sign flips, and
-the same corrected for all pairs of the table (Holm).
+Conventions: scores of a cell are over its seeds. Its interval tells where the mean of other runs on
+other clips would lie: Student's over the runs, and for ER and F1 wider by what draws of the test
+clips (a bootstrap) make of the mean; the squares of both margins add up. Differences are paired by
+seed and come from `compare_runs`: Student's interval, a p-value of sign flips, and the same
+corrected (Holm) for the pairs of one change, or for those without one. Where several pairs share a
+change, all their runs are tested together, too, each pair of runs flipped by itself: runs of one
+seed with different poolings are taken for independent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from earmark.compare.plan import Pair
 from earmark.compare.unit import Result
 from earmark.errors import choose
+from earmark.metrics.bootstrap import draw_rows
 from earmark.metrics.rates import Reals
-from earmark.metrics.seeds import RunDifference, compare_runs, correct_p_values
-from earmark.report import Grid
+from earmark.metrics.seeds import (
+    RunDifference,
+    compare_runs,
+    correct_p_values,
+    student_quantile,
+)
+from earmark.report import Grid, p_text
 
 N_DRAWS = 1000
-_MOST_DRAWN = 2**23  # numbers of weights at a time
+LEVEL = 0.95
+MANY = 1000  # degrees of freedom, as good as any more
 
 
 class Metric(NamedTuple):
@@ -30,14 +39,13 @@ class Metric(NamedTuple):
     title: str
     group: str  # "tuned" stands for "weak" or "strong", whichever the table is of
     name: str
-    less_is_better: bool = False
 
 
 METRICS = {
-    "er": Metric("ER", "tuned", "error_rate", True),
-    "s": Metric("S", "tuned", "substitution_rate", True),
-    "d": Metric("D", "tuned", "deletion_rate", True),
-    "i": Metric("I", "tuned", "insertion_rate", True),
+    "er": Metric("ER", "tuned", "error_rate"),
+    "s": Metric("S", "tuned", "substitution_rate"),
+    "d": Metric("D", "tuned", "deletion_rate"),
+    "i": Metric("I", "tuned", "insertion_rate"),
     "f1": Metric("F1", "tuned", "f_measure"),
     "p": Metric("P", "tuned", "precision"),
     "r": Metric("R", "tuned", "recall"),
@@ -53,7 +61,7 @@ class Cell:
     """A score over the runs of a cell."""
 
     mean: float
-    deviation: float  # nan of one run
+    deviation: float  # nan of one run, and so are both ends of the interval
     low: float
     high: float
     values: tuple[float, ...]
@@ -67,15 +75,17 @@ class Comparison:
         tuning: "weak" or "strong": which labels of the validation clips the thresholds come from.
         seeds: cell -> the seeds of its runs, in the order of `values`.
         cells: cell -> metric -> its scores.
-        pairs: (cell compared with, cell) -> metric -> their difference.
-        corrected: (cell compared with, cell) -> metric -> p-value corrected for the pairs.
+        pairs: pair of cells -> metric -> their difference.
+        corrected: pair of cells -> metric -> p-value corrected for the pairs of the same change.
+        together: change -> metric -> the difference over all pairs that share it.
     """
 
     tuning: str
     seeds: dict[str, list[int]]
     cells: dict[str, dict[str, Cell]]
-    pairs: dict[tuple[str, str], dict[str, RunDifference]]
-    corrected: dict[tuple[str, str], dict[str, float]]
+    pairs: dict[Pair, dict[str, RunDifference]]
+    corrected: dict[Pair, dict[str, float]]
+    together: dict[str, dict[str, RunDifference]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -87,19 +97,23 @@ class Comparison:
                 for cell, metrics in self.cells.items()
             },
             "pairs": [
-                {"against": pair[0], "cell": pair[1]}
+                pair._asdict()
                 | {
                     name: found.to_dict() | {"corrected_p": self.corrected[pair][name]}
                     for name, found in metrics.items()
                 }
                 for pair, metrics in self.pairs.items()
             ],
+            "together": {
+                change: {name: found.to_dict() for name, found in metrics.items()}
+                for change, metrics in self.together.items()
+            },
         }
 
 
 def compare_results(
     results: Sequence[Result],
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[Pair],
     tuning: str = "weak",
     *,
     n_draws: int = N_DRAWS,
@@ -108,7 +122,7 @@ def compare_results(
     """Return the statistics of all cells that have results; pairs need two shared seeds."""
     runs: dict[str, dict[int, Result]] = {}
     for result in results:
-        choose("tuning", tuning, [name for name in result.scores if name != "curves"])
+        choose("tuning", tuning, list(result.counts))
         runs.setdefault(result.cell, {})[result.seed] = result
     seeds = {cell: sorted(of_cell) for cell, of_cell in runs.items()}
     cells = {
@@ -118,24 +132,32 @@ def compare_results(
         }
         for cell, of_cell in runs.items()
     }
-    found: dict[tuple[str, str], dict[str, RunDifference]] = {}
+    shared: dict[Pair, tuple[list[Result], list[Result]]] = {}
     for pair in pairs:
-        if not all(cell in runs for cell in pair):
-            continue
-        shared = sorted(runs[pair[0]].keys() & runs[pair[1]].keys())
-        if len(shared) < 2:
-            continue
-        a, b = ([runs[cell][s] for s in shared] for cell in pair)
-        found[pair] = {
-            name: compare_runs(_values(a, metric, tuning), _values(b, metric, tuning))
-            for name, metric in METRICS.items()
-        }
-    corrected: dict[tuple[str, str], dict[str, float]] = {pair: {} for pair in found}
-    for name in METRICS:
-        p_values = correct_p_values([metrics[name].p_value for metrics in found.values()])
-        for pair, p_value in zip(found, p_values, strict=True):
-            corrected[pair][name] = p_value
-    return Comparison(tuning, seeds, cells, found, corrected)
+        a, b = (runs.get(cell, {}) for cell in (pair.against, pair.cell))
+        both = sorted(a.keys() & b.keys())
+        if len(both) > 1:
+            shared[pair] = [a[s] for s in both], [b[s] for s in both]
+    found = {pair: _compare(*of_pair, tuning) for pair, of_pair in shared.items()}
+    corrected: dict[Pair, dict[str, float]] = {pair: {} for pair in found}
+    together: dict[str, dict[str, RunDifference]] = {}
+    for change in dict.fromkeys(pair.change for pair in found):
+        family = [pair for pair in found if pair.change == change]
+        for name in METRICS:
+            p_values = correct_p_values([found[pair][name].p_value for pair in family])
+            for pair, p_value in zip(family, p_values, strict=True):
+                corrected[pair][name] = p_value
+        if change and len(family) > 1:
+            all_a, all_b = ([run for p in family for run in shared[p][side]] for side in (0, 1))
+            together[change] = _compare(all_a, all_b, tuning)
+    return Comparison(tuning, seeds, cells, found, corrected, together)
+
+
+def _compare(a: Sequence[Result], b: Sequence[Result], tuning: str) -> dict[str, RunDifference]:
+    return {
+        name: compare_runs(_values(a, metric, tuning), _values(b, metric, tuning))
+        for name, metric in METRICS.items()
+    }
 
 
 def _values(results: Sequence[Result], metric: Metric, tuning: str) -> list[float]:
@@ -147,24 +169,23 @@ def _summarise(
     results: Sequence[Result], metric: Metric, tuning: str, n_draws: int, seed: int
 ) -> Cell:
     values = np.array(_values(results, metric, tuning))
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-    rng = np.random.default_rng(seed)
-    drawn_runs = rng.integers(len(values), size=(n_draws, max(1, len(values) - 1)))
-    drawn = np.broadcast_to(values, (n_draws, len(values)))
+    mean, n_runs = float(values.mean()), len(values)
+    if n_runs < 2:
+        nan = float("nan")
+        return Cell(mean, nan, nan, nan, tuple(values.tolist()))
+    deviation = float(values.std(ddof=1))
+    of_runs, of_clips = deviation**2 / n_runs, 0.0
     if metric.name in _FROM_COUNTS:
-        n_files = len(results[0].counts[tuning]["tp"])
-        weights = _draw_weights(n_draws, n_files, rng)
         tables = [result.counts[tuning] for result in results]
-        drawn = np.stack([_FROM_COUNTS[metric.name](table, weights) for table in tables], axis=1)
-    means = np.take_along_axis(drawn, drawn_runs, axis=1).mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Cell(float(values.mean()), deviation, float(low), float(high), tuple(values.tolist()))
-
-
-def _draw_weights(n_draws: int, n_files: int, rng: np.random.Generator) -> Reals:
-    """Return how often each clip is drawn, (draws, clips)."""
-    drawn = rng.multinomial(n_files, np.full(n_files, 1 / n_files), size=n_draws)
-    return drawn.astype(np.float64)
+        drawn = [
+            np.mean([_FROM_COUNTS[metric.name](table, weights) for table in tables], axis=0)
+            for weights in draw_rows(len(tables[0]["tp"]), n_draws, seed)
+        ]
+        of_clips = float(np.concatenate(drawn).var(ddof=1))
+    # Runs are few, and their variance is uncertain; clips are many.
+    few, many = student_quantile(LEVEL, n_runs - 1), student_quantile(LEVEL, MANY)
+    margin = (few**2 * of_runs + many**2 * of_clips) ** 0.5
+    return Cell(mean, deviation, mean - margin, mean + margin, tuple(values.tolist()))
 
 
 def _error_rates(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
@@ -198,20 +219,35 @@ def comparison_grids(comparison: Comparison) -> list[Grid]:
         for cell, metrics in comparison.cells.items()
     )
     titles = tuple(METRICS[name].title for name in HEADLINES)
-    grids.append(
-        Grid("95 % intervals of the mean, other runs and other clips", ("cell", *titles), lines)
+    title = (
+        "95 % intervals of the mean: other runs on other clips for ER and F1, other runs on these"
+        " clips for the rest"
     )
+    grids.append(Grid(title, ("cell", *titles), lines))
     if comparison.pairs:
-        pairs = tuple(
+        pairs = [
             (
-                f"{b} less {a}",
+                f"{pair.cell} less {pair.against}",
                 str(metrics["er"].n_runs),
-                *(_difference(metrics[x], comparison.corrected[a, b][x]) for x in HEADLINES),
+                *(_difference(metrics[x], comparison.corrected[pair][x]) for x in HEADLINES),
+                f"{metrics['er'].smallest_p:.3f}",
             )
-            for (a, b), metrics in comparison.pairs.items()
+            for pair, metrics in comparison.pairs.items()
+        ]
+        pairs += [
+            (
+                f"all: {change}",
+                str(metrics["er"].n_runs),
+                *(_difference(metrics[name]) for name in HEADLINES),
+                p_text(metrics["er"].smallest_p),
+            )
+            for change, metrics in comparison.together.items()
+        ]
+        title = (
+            "Differences, paired by seed: mean [95 % interval], p (p corrected for the pairs of the"
+            " same change); last, the smallest p that so many runs can give"
         )
-        title = "Differences, paired by seed: mean [95 % interval], p (p corrected for all pairs)"
-        grids.append(Grid(title, ("pair", "runs", *titles), pairs))
+        grids.append(Grid(title, ("pair", "runs", *titles, "least p"), tuple(pairs)))
     return grids
 
 
@@ -221,11 +257,12 @@ def _spread(cell: Cell) -> str:
 
 
 def _interval(cell: Cell) -> str:
-    return f"{cell.low:.3f} to {cell.high:.3f}"
+    return "-" if np.isnan(cell.low) else f"{cell.low:.3f} to {cell.high:.3f}"
 
 
-def _difference(found: RunDifference, corrected: float) -> str:
+def _difference(found: RunDifference, corrected: float | None = None) -> str:
+    also = "" if corrected is None else f" ({p_text(corrected)})"
     return (
         f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}], "
-        f"p {found.p_value:.3f} ({corrected:.3f})"
+        f"p {p_text(found.p_value)}{also}"
     )

@@ -21,7 +21,7 @@ from earmark.curves import ScoreCurve, ScoreCurves
 from earmark.data import Manifest, clip_paths
 from earmark.decoding import Decoding, decode_events
 from earmark.detector import Detector
-from earmark.errors import DataError
+from earmark.errors import DataError, SettingError
 from earmark.evaluation import Scoring
 from earmark.events import Event, read_events
 from earmark.learning import train
@@ -46,7 +46,8 @@ class Result:
         cell: of the plan.
         seed: of the training.
         fingerprint: of settings and tables; a result of others is not taken for this one.
-        scores: "weak", "strong" and "curves" -> name -> value.
+        scores: "weak", "strong" and "curves" -> name -> value, on the test clips; "valid" -> the
+            same of the tags of the validation clips, to choose by.
         counts: "weak" and "strong" -> "tp", "fp", "fn" and "errors" of each test clip, in
             segments, from which error bars are made.
         shown: one test clip, that with the most events (the first of them): its events, the frame
@@ -74,7 +75,7 @@ class Result:
         """Read what `write` wrote."""
         try:
             return build(cls, path.stem, json.loads(path.read_text(encoding="utf-8")))
-        except (json.JSONDecodeError, UnicodeDecodeError):
+        except (json.JSONDecodeError, UnicodeDecodeError, SettingError):
             raise DataError(f"{path} is no result of a comparison; remove it.") from None
 
 
@@ -87,7 +88,7 @@ class Bench:
         self.labels: tuple[str, ...] | None = plan.labels or None
         self.labels = self.clips(plan.data["train"]).labels
         self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
-        self.truth = read_events(plan.data["test"])
+        self.truth: Mapping[str, list[Event]] = read_events(plan.data["test"])
 
     def clips(self, table: Path) -> Manifest:
         """Return the clips of a table, all of whose recordings are there."""
@@ -104,15 +105,27 @@ class Bench:
 
     def store_of(self, unit: Unit) -> Path:
         """Return the folder of the features: one for each training table, where names may recur."""
-        if unit.train == self.plan.data["train"]:
-            return self.work / FEATURES
-        place = hashlib.sha256(str(unit.train.resolve()).encode()).hexdigest()[:8]
+        about = [str(unit.train.resolve()), asdict(unit.settings.features.raw)]
+        place = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
         return self.work / f"{FEATURES}-{place}"
 
     def compute_features(self, unit: Unit) -> FeatureStore:
-        """Return the store, after what is lacking in it was computed."""
+        """Return the store, after what is lacking in it was computed.
+
+        Clips that cannot be read are left out of validation and test from here on.
+        """
         paths = clip_paths(self.clips(unit.train), self.valid, self.test)
-        return build_store(self.store_of(unit), paths, unit.settings.features, wait=True)
+        store = build_store(self.store_of(unit), paths, unit.settings.features, wait=True)
+        self.valid, self.test = (_readable(clips, store) for clips in (self.valid, self.test))
+        self.truth = {file: self.truth[file] for file in self.test.files}
+        return store
+
+
+def _readable(clips: Manifest, store: FeatureStore) -> Manifest:
+    kept = clips.take([row for row, file in enumerate(clips.files) if file in store])
+    if not len(kept):
+        raise DataError("Not one clip could be read; earmark doctor tells why.")
+    return kept
 
 
 def run_unit(bench: Bench, unit: Unit) -> Result:
@@ -121,7 +134,7 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
     detector = train(
         bench.clips(unit.train),
         bench.valid,
-        out=bench.work / unit.key,
+        out=bench.work / unit.folder,
         strong=unit.train_events,
         settings=unit.settings,
         store=bench.store_of(unit),
@@ -133,7 +146,10 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
     decodings = {"weak": detector.bundle.decoding}
     if "valid_events" in plan.data:
         decodings["strong"] = tune_on_strong(detector, bench, on_valid)
-    scores: dict[str, dict[str, float]] = {"curves": score_curves(detector, bench, on_test)}
+    scores: dict[str, dict[str, float]] = {
+        "curves": score_curves(detector, bench, on_test),
+        "valid": score_tags(detector, bench.valid, on_valid),
+    }
     counts: dict[str, dict[str, list[int]]] = {}
     for name, decoding in decodings.items():
         scores[name], counts[name] = score_events(detector, bench, on_test, decoding)
@@ -158,7 +174,7 @@ def tune_on_strong(detector: Detector, bench: Bench, said: Predictions) -> Decod
         said.clip_probs,
         detector.ruler,
         detector.labels,
-        reference=[events[file] for file in bench.valid.files],
+        reference=[events.get(file, []) for file in bench.valid.files],
         durations=[detector.ruler.onset(len(curve)) for curve in said.curves],
         start=detector.bundle.decoding,
         objective="f_measure",
@@ -183,6 +199,14 @@ def score_curves(detector: Detector, bench: Bench, said: Predictions) -> dict[st
         "psds2": psds_scores(bench.truth, curves, **SCENARIO_2).value,
         "mean_average_precision": tags.mean_average_precision,
     }
+
+
+def score_tags(detector: Detector, clips: Manifest, said: Predictions) -> dict[str, float]:
+    """Return the scores of the clip probabilities against the tags, all that validation tells."""
+    tags = dict(zip(clips.files, clips.tags, strict=True))
+    probs = dict(zip(clips.files, said.clip_probs, strict=True))
+    scores = clip_scores(tags, probs=probs, labels=detector.labels)
+    return {"mean_average_precision": scores.mean_average_precision}
 
 
 def score_events(

@@ -157,8 +157,16 @@ def draw_files(counts: Counts, n_draws: int, seed: int) -> Iterator[Reals]:
     >>> [weights.sum(axis=1).tolist() for weights in draw_files(counts, 3, seed=0)]
     [[4.0, 4.0, 4.0]]
     """
+    yield from draw_rows(len(counts.files), n_draws, seed)
+
+
+def draw_rows(n_files: int, n_draws: int, seed: int) -> Iterator[Reals]:
+    """Yield how often each of so many files is drawn, as `draw_files` does.
+
+    >>> [weights.shape for weights in draw_rows(4, 3, seed=0)]
+    [(3, 4)]
+    """
     rng = np.random.default_rng(seed)
-    n_files = len(counts.files)
     for n_rows in chunk_sizes(n_draws, n_files):
         weights = np.empty((n_rows, n_files))
         for row in weights:  # one draw after the other: 20 times as fast as rng.multinomial
