@@ -78,7 +78,7 @@ def demo_figure(path: Path) -> None:
 PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/model.md": (shape_tables,),
     "docs/results.md": (results.pooling_tables, results.detector_tables),
-    "docs/model-card.md": (card.about, card.attribution),
+    "docs/model-card.md": (card.about, card.scores, card.attribution),
 }
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/gradients.png": gradient_figure,

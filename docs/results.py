@@ -34,7 +34,7 @@ def pooling_tables() -> str:
         "published (evaluation set)": PUBLISHED["evaluation"],
     }
     title = "The paper's Table 2: ours on our scenes (mean over seeds), theirs on DCASE 2017 task 4"
-    parts = [f"{n_runs} runs.", paper_grid(title, rows).to_markdown()]
+    parts = [f"Runs: {n_runs}.", paper_grid(title, rows).to_markdown()]
     parts.append(share_of_oracle(weak, strong, CELLS))
     for comparison in (weak, strong):
         parts += [grid.to_markdown() for grid in comparison_grids(comparison)]

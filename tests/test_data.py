@@ -112,6 +112,8 @@ class TestNames:
             ("-5Q_60.000_70.000.wav", "Y-5q_60.000_70.000.mp3"),
             ("x_60.000_70.000", "x_60.000_70.000.wav"),
             ("sub/a.wav", "sub/Ya.flac"),
+            ("a.wav", "sub/a.wav"),
+            ("a.wav", "sub/deep/Ya.flac"),
             ("caf\u00e9.wav", "cafe\u0301.wav"),
             ("notes.txt", "notes.txt"),  # no audio: reading it says so
         ],
@@ -138,13 +140,15 @@ class TestNames:
         touch(tmp_path / "audio", found, *others)
         assert read(tmp_path, {in_table: []}).paths == (tmp_path / "audio" / found,)
 
-    @pytest.mark.parametrize("both", [("a.flac", "a.ogg"), ("A.WAV", "a.flac")])
+    @pytest.mark.parametrize(
+        "both", [("a.flac", "a.ogg"), ("A.WAV", "a.flac"), ("x/a.wav", "y/a.wav")]
+    )
     def test_that_may_mean_two_files_are_refused(self, tmp_path, both):
         touch(tmp_path / "audio", *both)
         with pytest.raises(DataError, match=r"'a.wav' may be any of .*, .* Write the one"):
             read(tmp_path, {"a.wav": []})
 
-    @pytest.mark.parametrize("name", ["Y.wav", "b.wav", "a.wav.wav", "x" * 300, "audio", "."])
+    @pytest.mark.parametrize("name", ["Y.wav", "other/b.wav", "a.wav.wav", "x" * 300, "audio", "."])
     def test_of_nothing_are_missing(self, tmp_path, name):
         touch(tmp_path / "audio", "a.wav", "sub/b.wav")
         assert read(tmp_path, {name: []}).missing == (name,)

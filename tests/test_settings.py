@@ -85,3 +85,10 @@ def test_a_wrong_file_or_preset_gets_one_clear_sentence(tmp_path):
     (tmp_path / "flat.toml").write_text("seed = 1")
     with pytest.raises(SettingError, match="stand in sections"):
         Settings.load("fast", tmp_path / "flat.toml")
+
+
+def test_what_the_machine_decides_does_not_decide_what_is_learned():
+    some = Settings.load("fast", words=["training.threads=1", "training.checkpoint_seconds=5"])
+    assert some.deciding() == Settings.load("fast").deciding()
+    other = Settings.load("fast", words=["training.learning_rate=0.002"])
+    assert other.deciding() != Settings.load("fast").deciding()

@@ -229,6 +229,17 @@ def test_it_stops_when_validation_gets_no_better(tones, tmp_path):
     assert len(state.history) == state.best_epoch + 1 + 2
 
 
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_the_best_epoch_is_kept_or_the_last(tones, tmp_path, keep):
+    run(tones, tmp_path / "run", "training.max_epochs=6", f"training.keep={keep}",
+        "training.learning_rate=0.1")  # fmt: skip
+    _, state, tensors = read_checkpoint(tmp_path / "run")
+    assert state.best_epoch < 5  # so large a rate gets no better step by step
+    kept = {name: value for name, value in tensors.items() if name.startswith("best.")}
+    same = [value.equal(tensors[name.replace("best.", "model.")]) for name, value in kept.items()]
+    assert all(same) == (keep == "last")
+
+
 def test_two_processes_follow_the_loss_curve_of_one(tones, tmp_path):
     """From a plain script, as a user would: no `if __name__ == "__main__"` is needed."""
     script = Path(tmp_path / "two.py")

@@ -270,8 +270,11 @@ def _find(names: Iterable[str], folder: Path, table: str) -> tuple[dict[str, Pat
     """Return the path of every name that is found in the folder, and the names that are not."""
     exact = {_relative(path, folder): path for path in find_audio(folder)}
     by_stem: dict[str, list[Path]] = {}
+    by_name: dict[str, list[Path]] = {}  # in folders below, for names that tell of no folder
     for name, path in exact.items():
         by_stem.setdefault(_stem(name), []).append(path)
+        if "/" in name:
+            by_name.setdefault(_stem(path.name), []).append(path)
     found, missing = {}, []
     for name in names:
         turned = _with_and_without_y(name)
@@ -280,6 +283,7 @@ def _find(names: Iterable[str], folder: Path, table: str) -> tuple[dict[str, Pat
             [exact[other] for other in turned if other in exact],
             by_stem.get(_stem(name), []),
             [path for other in turned for path in by_stem.get(_stem(other), [])],
+            [path for other in (name, *turned) for path in by_name.get(_stem(other), [])],
         )
         here = next(filter(None, places), [])
         if len(here) > 1:

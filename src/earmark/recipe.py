@@ -100,8 +100,7 @@ def run_dcase2017(
     chosen = [choose("cell", cell, CELLS) for cell in cells or CELLS]
     base = Settings.load(preset, words=settings)
     labels = read_classes(folder / CLASSES)
-    if not (tables / "evaluation.tsv").exists():  # written last
-        _write_tables(folder, Path(audio), tables, labels, tell)
+    _write_tables(folder, Path(audio), tables, labels, tell)
     sets = {}
     for name in TESTS:
         plan = _plan(tables, Path(audio), name, chosen, seeds, base, labels)

@@ -1,7 +1,7 @@
 """A TOML file -> sets of soundscapes, each from recordings of its own.
 
 Conventions: the file names a soundbank, what all scenes are made of, and the sets. A path in it is
-seen from the file. Sets draw from folds of their own, so that no recording is heard in two of them.
+seen from the file. Sets that are to share no recording name different folds.
 
     [bank]                  table and audio, as in `Soundbank.from_table`
     [scenes]                the fields of `SceneConfig`
@@ -79,6 +79,12 @@ class Scenery:
         """
         chosen = [choose("set of scenes", name, self.sets) for name in names or self.sets]
         table, audio = (self.folder / path for path in (self.bank.table, self.bank.audio))
+        banks = {}  # all of them before anything is written
+        for name in chosen:
+            n, seed, folds = vars(self.sets[name]).values()
+            if n < 1 or seed < 0:
+                raise SettingError(f"sets.{name} needs n of 1 or more, a seed of 0 or more.")
+            banks[name] = Soundbank.from_table(table, audio, folds)
         written = {}
         for name in chosen:
             config = self.sets[name]
@@ -87,7 +93,7 @@ class Scenery:
                 config.n,
                 self.scenes,
                 config.seed,
-                bank=Soundbank.from_table(table, audio, config.folds),
+                bank=banks[name],
                 prefix=f"{name}_",
                 suffix=suffix,
                 processes=processes,
