@@ -36,7 +36,7 @@ def scores() -> str:
         )
     return "\n".join(
         [
-            "On 1,000 scenes of sources that it had not heard (fold 4 of ESC-50, mixed at 0 to 20 dB"
+            "On 1,000 scenes of sources that it had not heard (fold 4 of ESC-50, 0 to 20 dB"
             " over wind, rain and the like), the same recipe trained on folds 1 and 2 scores, in"
             " segments of 1 s:",
             "",

@@ -57,12 +57,20 @@ def done(home):
 
 
 def test_it_prints_the_rows_of_the_papers_table_beside_the_published_ones(done):
-    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    second, third = done.stdout.split("**Table 3 of the paper**")
+    rows = [line for line in second.splitlines() if line.startswith("| ")]
     ours = [line for line in rows[1:] if "published" not in line]
     assert len(ours) == 6
     assert ours[0].startswith("| linear, development | 0.")
     assert ours[2].count(" - ") == 14  # exp was not asked for
     assert "| linear, evaluation, published | 0.21 | 0.36 | 0.18 | 0.76 | 0.53" in done.stdout
+    systems = [line for line in third.splitlines() if line.startswith("| ")][1:]
+    assert [line.split(" | ")[0] for line in systems[-2:]] == [
+        "| ours, linear, single", "| ours, linear, hierarchical",
+    ]  # fmt: skip
+    er, f1 = ours[0].split(" | ")[4], ours[0].split(" | ")[7]
+    assert systems[-2].split(" | ")[1] == er
+    assert float(systems[-2].split(" | ")[2]) == pytest.approx(float(f1), abs=0.0051)
 
 
 def test_missing_audio_is_counted_and_left_out(home, done):

@@ -71,6 +71,17 @@ PUBLISHED: dict[str, dict[str, Row]] = {
 }
 
 
+# ER and F1 of Table 3, development and evaluation; None where nothing was published.
+SYSTEMS: dict[str, dict[str, tuple[float, float] | None]] = {
+    "EMSI (ensemble)": {"development": (0.71, 0.471), "evaluation": (0.66, 0.555)},
+    "Surrey (ensemble)": {"development": (0.72, 0.497), "evaluation": (0.73, 0.518)},
+    "MLMS8 (ensemble)": {"development": (0.84, 0.342), "evaluation": (0.75, 0.471)},
+    "GCCaps": {"development": None, "evaluation": (0.76, 0.463)},
+    "Wang, linear softmax": {"development": (0.79, 0.454), "evaluation": None},
+    "He et al., linear, hierarchical": {"development": (0.76, 0.465), "evaluation": (0.69, 0.534)},
+}
+
+
 def run_dcase2017(
     lists: str | os.PathLike[str],
     audio: str | os.PathLike[str],
@@ -131,6 +142,34 @@ def paper_grid(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -
                 (f"{pooling}, {name}", *("-" if x is None else f"{x:.2f}" for x in values))
             )
     return Grid(title, columns, tuple(lines))
+
+
+def systems_grid(sets: Mapping[str, Comparison]) -> Grid:
+    """Return Table 3 of the paper, other systems and its own, and below them ours.
+
+    >>> systems_grid({}).rows[0]
+    ('EMSI (ensemble)', '0.71', '0.471', '0.66', '0.555')
+    """
+    rows: dict[str, list[tuple[float, float] | None]] = {
+        name: [of_system[test] for test in TESTS] for name, of_system in SYSTEMS.items()
+    }
+    for cell in dict.fromkeys(cell for found in sets.values() for cell in found.cells):
+        rows[f"ours, {cell}"] = [
+            (sets[test].cells[cell]["er"].mean, sets[test].cells[cell]["f1"].mean)
+            if test in sets and cell in sets[test].cells
+            else None
+            for test in TESTS
+        ]
+    columns = ("", *(f"{test} {name}" for test in TESTS for name in ("ER", "F1")))
+    lines = [
+        (name, *(text for x in row for text in (("-", "-") if x is None else _two(*x))))
+        for name, row in rows.items()
+    ]
+    return Grid("Table 3 of the paper", columns, tuple(lines))
+
+
+def _two(error_rate: float, f_measure: float) -> tuple[str, str]:
+    return f"{error_rate:.2f}", f"{f_measure:.3f}"
 
 
 def _value(found: Comparison | Mapping[str, Row], cell: str, at: str) -> float | None:

@@ -71,7 +71,7 @@ def recipe(
 ) -> None:
     """From the official lists of a task and your audio to the table of the paper."""
     from earmark.errors import choose
-    from earmark.recipe import PUBLISHED, paper_grid, run_dcase2017
+    from earmark.recipe import PUBLISHED, paper_grid, run_dcase2017, systems_grid
 
     choose("recipe", task, ("dcase2017",))
     sets = run_dcase2017(
@@ -92,3 +92,4 @@ def recipe(
     for name, found in sets.items():
         rows |= {name: found, f"{name}, published": PUBLISHED[name]}
     print(paper_grid("Table 2 of the paper", rows).to_markdown())
+    print("\n" + systems_grid(sets).to_markdown())
