@@ -17,6 +17,7 @@ from earmark.compare.plan import Pair
 from earmark.compare.table import comparison_grids
 from earmark.compare.unit import Bench, run_unit
 from earmark.errors import DataError, SettingError
+from earmark.journal import locked
 
 PLAN = """
 preset = "fast"
@@ -175,6 +176,44 @@ def test_the_events_of_one_training_table_are_not_those_of_another(home, tmp_pat
         Plan.read(path, home)
 
 
+def test_clips_that_cannot_be_read_are_told_and_left_out(tmp_path):
+    for seed, part in enumerate(("train", "valid", "test")):
+        write_tones(tmp_path, 12, seed=seed, prefix=part)
+    (tmp_path / "plan.toml").write_text(PLAN.replace("seeds = 2", "seeds = 1").split("[cells")[0])
+    plan = Plan.read(tmp_path / "plan.toml")
+    broken = sorted((tmp_path / "audio").glob("test*"))[0]
+    broken.write_bytes(b"")
+    told = []
+    results = run_plan(plan, tmp_path / "out", tmp_path / "work", 1, told.append)
+    assert any(line.startswith("Set aside: ") and broken.name in line for line in told)
+    assert len(results[0].counts["weak"]["tp"]) == 11
+
+
+def test_a_unit_that_another_command_is_at_is_refused_in_a_sentence(home, tmp_path):
+    plan = Plan.read(home / "plan.toml")
+    folder = tmp_path / plan.units()[0].folder
+    folder.mkdir()
+    with locked(folder), pytest.raises(DataError, match="Another process is training in"):
+        run_plan(plan, tmp_path / "out", tmp_path, 1)
+
+
+def test_features_of_other_settings_have_a_store_of_their_own(home, tmp_path):
+    path = tmp_path / "plan.toml"
+    axis = "[grid.mels]\nsixteen = {features.n_mels = 16}\neight = {features.n_mels = 8}\n"
+    path.write_text(PLAN.split("[grid.structure]", maxsplit=1)[0] + axis)
+    plan = Plan.read(path, home)
+    bench = Bench(plan, tmp_path)
+    assert len({bench.store_of(unit) for unit in plan.units()}) == 2
+
+
+def test_an_oracle_added_later_leaves_other_results_valid(home, tmp_path):
+    without = PLAN.replace('train_events = "train_strong.tsv"\n', "").split("[cells.oracle]")[0]
+    (tmp_path / "plan.toml").write_text(without)
+    before = {u.key: u.fingerprint for u in Plan.read(tmp_path / "plan.toml", home).units()}
+    after = {u.key: u.fingerprint for u in Plan.read(home / "plan.toml").units()}
+    assert before.items() < after.items()
+
+
 def test_a_unit_gives_the_same_result_on_any_day(home, results):
     plan = Plan.read(home / "plan.toml")
     unit = plan.units()[0].with_threads(1)
@@ -306,12 +345,22 @@ def test_the_tables_name_every_cell_and_pair(home, results):
         ('against = "single"', 'against = "oracle"', "There is no cell to compare 'oracle' with"),
         ("max_epochs = 2", "max_epochs = 2\nseed = 3", "seeds are 0, 1 and so on"),
         ("[cells.oracle]", "[cells.single]", "'single' is in the grid already"),
+        ("[grid.structure]", "[grid.structure.deep]", "There is no setting 'single.model'"),
         ("[cells.oracle]", '[cells."single!"]', "would share files"),
     ],
 )
 def test_a_slip_in_a_plan_is_told_in_a_sentence(home, tmp_path, before, after, sentence):
     (tmp_path / "plan.toml").write_text(PLAN.replace(before, after, 1))
     with pytest.raises(SettingError, match=sentence):
+        Plan.read(tmp_path / "plan.toml", home)
+
+
+@pytest.mark.parametrize("slip", ["grid = 3", "cells = 3", "settings = 3", "[grid]\nseeds = 2"])
+def test_a_table_that_is_none_or_has_no_axis_is_told_in_a_sentence(home, tmp_path, slip):
+    tables = "\n".join(line for line in PLAN.splitlines() if "_" in line and ".tsv" in line)
+    top, rest = (slip, "") if not slip.startswith("[") else ("", slip)
+    (tmp_path / "plan.toml").write_text(f"{top}\n[data]\n{tables}\n{rest}\n")
+    with pytest.raises(SettingError, match=r"is a table|has an axis"):
         Plan.read(tmp_path / "plan.toml", home)
 
 
