@@ -12,7 +12,7 @@ def about() -> str:
     training = bundle.training
     lines = [
         f"{BOXED.name}, {BOXED.stat().st_size / 1e6:.1f} MB: {len(bundle.labels)} classes, "
-        f"{bundle.describe()['n_parameters']:,} numbers in half precision, pooling "
+        f"{bundle.describe()['n_parameters']:,} numbers, pooling "
         f"`{bundle.model.pooling}` with stages {list(bundle.model.stages)}. "
         f"Trained on {training['n_train']:,} scenes for {training['n_epochs']} epochs, "
         f"{training['seconds'] / 60:.0f} minutes; thresholds from {bundle.tuning['supervision']} "
