@@ -4,20 +4,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from earmark.compare import run
 from earmark.compare.plan import pairs_of, read_cells
-from earmark.compare.run import read_results
 from earmark.compare.table import Comparison, compare_results, comparison_grids
 from earmark.compare.unit import Result
-from earmark.plots import plot_predictions, plot_runs, save
+from earmark.plots import plot_predictions, save
 from earmark.recipe import CELLS, PUBLISHED, Row, paper_grid
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-PLOTTED = {"er": "ER", "f1": "F1", "event": "event F1", "map": "mAP"}
 
 
 def load_results(plan: str) -> list[Result]:
     """Return all results of a plan of benchmarks/, in its order."""
-    return read_results(BENCHMARKS / "results" / plan, read_cells(BENCHMARKS / f"{plan}.toml"))
+    return run.read_results(BENCHMARKS / "results" / plan, read_cells(BENCHMARKS / f"{plan}.toml"))
 
 
 def compare(plan: str, tuning: str) -> Comparison:
@@ -76,12 +75,7 @@ def share_of_oracle(plan: str, weak: Comparison, strong: Comparison, cells: Sequ
 
 def draw_runs(path: Path) -> None:
     """Draw every run as a dot."""
-    found = compare("pooling", "weak")
-    values = {
-        title: {cell: metrics[name].values for cell, metrics in found.cells.items()}
-        for name, title in PLOTTED.items()
-    }
-    save(plot_runs(values), path)
+    run.draw_runs(compare("pooling", "weak"), path)
 
 
 def draw_predictions(path: Path) -> None:

@@ -132,7 +132,7 @@ def train(
         (train_clips, valid_clips),
         progress,
     )
-    train_clips, valid_clips = (_readable(m, features, tell) for m in (train_clips, valid_clips))
+    train_clips, valid_clips = (readable(m, features, tell) for m in (train_clips, valid_clips))
     chosen = replace(
         chosen.for_classes(len(train_clips.labels)),
         features=with_statistics(chosen.features, features, train_clips),
@@ -310,7 +310,11 @@ def _compute(
         )
 
 
-def _readable(clips: Manifest, store: FeatureStore, tell: Callable[[str], object]) -> Manifest:
+def readable(
+    clips: Manifest,
+    store: FeatureStore,
+    tell: Callable[[str], object] = lambda sentence: None,
+) -> Manifest:
     """Return the clips that could be read; tell of the others."""
     for file in clips.files:
         if file in store.failed:

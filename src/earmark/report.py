@@ -283,7 +283,8 @@ def describe(about: Mapping[str, Any]) -> str:
         f"normalisation: {len(about['features']['mean'])} means and deviations",
         f"window: {about['window']:g} s",
         f"licence: {about['licence'] or 'not told'}",
-        f"attribution: {'; '.join(about['attribution']) or 'not told'}",
+        "attribution:" if about["attribution"] else "attribution: not told",
+        *(f"  {line}" for line in about["attribution"]),
     ]
     names = [name for name in decoding if name != "labels"]
     lines.append("\t".join(["label", *names]))

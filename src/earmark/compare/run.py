@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from earmark.compare.plan import Plan, Unit
-from earmark.compare.table import Comparison, compare_results, comparison_grids
+from earmark.compare.table import METRICS, Comparison, compare_results, comparison_grids
 from earmark.compare.unit import Bench, Result, run_unit
 from earmark.errors import SettingError
 from earmark.journal import locked
@@ -85,12 +85,17 @@ def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Compariso
     plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})
     write_beside(out / f"{TABLE}.json", (json.dumps(plain, indent=1) + "\n").encode())
     if find_spec("matplotlib") is not None:
-        values = {
-            title: {cell: metrics[name].values for cell, metrics in comparisons[0].cells.items()}
-            for name, title in (("er", "ER"), ("f1", "F1"), ("event", "event F1"), ("map", "mAP"))
-        }
-        save(plot_runs(values), out / PICTURE)
+        draw_runs(comparisons[0], out / PICTURE)
     return comparisons
+
+
+def draw_runs(comparison: Comparison, path: Path) -> None:
+    """Draw every run as a dot."""
+    values = {
+        METRICS[name].title: {cell: of[name].values for cell, of in comparison.cells.items()}
+        for name in ("er", "f1", "event", "map")
+    }
+    save(plot_runs(values), path)
 
 
 def _run(bench: Bench, out: Path, threads: int, unit: Unit) -> Unit:

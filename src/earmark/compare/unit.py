@@ -24,7 +24,7 @@ from earmark.detector import Detector
 from earmark.errors import DataError, SettingError
 from earmark.evaluation import Scoring
 from earmark.events import Event, read_events
-from earmark.learning import train
+from earmark.learning import readable, train
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, psds_scores
@@ -116,16 +116,9 @@ class Bench:
         """
         paths = clip_paths(self.clips(unit.train), self.valid, self.test)
         store = build_store(self.store_of(unit), paths, unit.settings.features, wait=True)
-        self.valid, self.test = (_readable(clips, store) for clips in (self.valid, self.test))
+        self.valid, self.test = (readable(clips, store) for clips in (self.valid, self.test))
         self.truth = {file: self.truth[file] for file in self.test.files}
         return store
-
-
-def _readable(clips: Manifest, store: FeatureStore) -> Manifest:
-    kept = clips.take([row for row, file in enumerate(clips.files) if file in store])
-    if not len(kept):
-        raise DataError("Not one clip could be read; earmark doctor tells why.")
-    return kept
 
 
 def run_unit(bench: Bench, unit: Unit) -> Result:
