@@ -15,9 +15,12 @@ from tones import write_tones
 from earmark.compare import Plan, Result, compare_results, run_plan, write_tables
 from earmark.compare.plan import Pair
 from earmark.compare.table import comparison_grids
-from earmark.compare.unit import Bench, run_unit
+from earmark.compare.unit import Bench, Heard, run_unit
+from earmark.detector import Detector
 from earmark.errors import DataError, SettingError
 from earmark.journal import locked
+from earmark.learning import MODEL, TEACHING
+from earmark.metrics.clip import clip_scores, tags_of
 
 PLAN = """
 preset = "fast"
@@ -173,6 +176,109 @@ def test_the_events_of_one_training_table_are_not_those_of_another(home, tmp_pat
     with pytest.raises(
         SettingError, match=r"'more, strong' is strong; it needs data\.train_events"
     ):
+        Plan.read(path, home)
+
+
+BUILT_ON = """
+[cells.longer]
+on = "oracle"
+settings = {training.max_epochs = 3}
+
+[cells.more]
+seeds = 1
+on = "longer"
+data = {train = "more/train_weak.tsv"}
+strong = false
+settings = {training.batch_size = 4, model.stages = [5, 5]}
+
+[cells.both]
+together = "single"
+against = "single"
+
+[cells.student]
+seeds = 1
+on = "single"
+teachers = "single"
+settings = {training.frame_share = 0.75}
+"""
+
+
+@pytest.fixture(scope="module")
+def built(home):
+    (home / "more").mkdir(exist_ok=True)
+    write_tones(home / "more", 12, seed=5, prefix="train")
+    path = home / "built.toml"
+    path.write_text(PLAN + BUILT_ON)
+    return Plan.read(path)
+
+
+def test_a_cell_takes_over_what_the_one_it_is_on_has(built):
+    longer, more, student = (built.cells[name] for name in ("longer", "more", "student"))
+    assert (longer.seeds, longer.strong, longer.against) == (1, True, "oracle")
+    assert more.settings == {
+        "training": {"max_epochs": 3, "batch_size": 4},
+        "model": {"stages": [5, 5]},
+    }
+    assert not more.strong
+    assert student.settings["model"]["stages"] == []
+    units = {unit.key: unit for unit in built.units()}
+    assert units["longer-seed0"].train_events is not None
+    assert units["more-seed0"].train.parent.name == "more"
+    assert len({unit.learned for unit in units.values()}) == len(units) == 9
+
+
+def test_runs_heard_together_are_the_mean_of_each(home, built, results):
+    out, work = home / "out", home / "work"
+    units = {unit.cell: unit for unit in built.units()}
+    bench = Bench(built, work)
+    result = run_unit(bench, units["both"])
+    assert result.training == {"together": ["single-seed0", "single-seed1"]}
+    store = bench.compute_features(units["both"].members[0])
+    parts = [
+        Heard.by(Detector.load(work / member.folder / MODEL), bench, store)
+        for member in units["both"].members
+    ]
+    mean = np.mean([part.test.clip_probs for part in parts], axis=0)
+    tags = dict(zip(bench.test.files, mean, strict=True))
+    by_hand = clip_scores(tags_of(bench.truth), probs=tags, labels=bench.test.labels)
+    own = result.scores["curves"]["mean_average_precision"]
+    assert own == pytest.approx(by_hand.mean_average_precision)
+    assert not (out / "both-seed0.json").exists()  # run_unit writes nothing there
+
+
+def test_a_student_is_run_after_its_teachers_and_learns_from_them(home, built, results, tmp_path):
+    wanted = [unit for unit in built.units() if unit.cell in ("student", "single")]
+    plan = replace(built, cells={x: built.cells[x] for x in ("student", "single")})
+    assert [unit.turn for unit in plan.units()] == [1, 0, 0]
+    told = []
+    run_plan(plan, tmp_path / "out", tmp_path / "work", 1, told.append)
+    assert [sentence.split()[0] for sentence in told[1:]] == [
+        "single-seed0", "single-seed1", "student-seed0",
+    ]  # fmt: skip
+    student = next(unit for unit in wanted if unit.cell == "student")
+    assert (tmp_path / "work" / student.folder / TEACHING).exists()
+    models = [tmp_path / "work" / teacher.folder / MODEL for teacher in student.teachers]
+    for model in models:  # the folder of work may be thrown away
+        model.unlink()
+    again = run_unit(Bench(plan, tmp_path / "work"), student.with_threads(1))
+    before = Result.read(tmp_path / "out" / "student-seed0.json")
+    assert again.scores == before.scores
+    assert all(model.exists() for model in models)
+
+
+@pytest.mark.parametrize(
+    ("slip", "sentence"),
+    [
+        ('on = "lader"', "cell named before 'new' for on"),
+        ('teachers = "new"', "cell named before 'new' for teachers"),
+        ('together = "single"\nstrong = true', "trains nothing"),
+        ('on = "oracle"\ntogether = "single"', "trains nothing"),
+    ],
+)
+def test_a_slip_in_what_a_cell_builds_on_is_told(home, tmp_path, slip, sentence):
+    path = tmp_path / "plan.toml"
+    path.write_text(f"{PLAN}\n[cells.new]\n{slip}\n\n[cells.later]\nsettings = {{}}\n")
+    with pytest.raises(SettingError, match=sentence):
         Plan.read(path, home)
 
 

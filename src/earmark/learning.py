@@ -6,7 +6,7 @@ does not end the run.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -30,24 +30,13 @@ from earmark.plots import plot_history, save
 from earmark.predictions import predict_clips, write_teaching
 from earmark.settings import Settings
 from earmark.store import FeatureStore, build_store
-from earmark.tuning import Tuned, tune_decoding
+from earmark.tuning import Tuned, tune_decoding, tune_gates
 from earmark.workers import without_main
 
 PathLike = str | os.PathLike[str]
 MODEL = f"model{SUFFIX}"
 TEACHING = "teaching.npy"
 VALID_SHARE = 0.15  # of the training clips, where no validation table is given
-
-# Where tuning from tags starts. Tags tell nothing of time, so these are ours and stay: a median
-# against single frames, hysteresis since an event need not be loud throughout, and gaps and events
-# shorter than three frames are taken for noise. Tags tell which clips hold a class: the gate.
-START: Mapping[str, float] = {
-    "threshold": 0.5,
-    "low_threshold": 0.1,
-    "median": 0.24,
-    "min_duration": 0.24,
-    "max_gap": 0.24,
-}
 
 
 def train(
@@ -367,7 +356,7 @@ def _bundle(
         features=settings.features,
         model=settings.model,
         weights=weights,
-        decoding=Decoding.uniform(train.labels, **START),
+        decoding=Decoding.uniform(train.labels),
         window=min(max(window, 1.0), 30.0),
         training={
             "n_train": len(train),
@@ -382,14 +371,5 @@ def _bundle(
     )
     said = predict_clips(bundle.build_model(), store, valid, settings.features)
     ruler = settings.model.frames(settings.features.frames)
-    tuned = tune_decoding(
-        said.curves,
-        said.clip_probs,
-        ruler,
-        train.labels,
-        tags=valid.tags,
-        start=bundle.decoding,
-        threshold_from="start",
-        objective="f_measure",
-    )
+    tuned = tune_gates(said.curves, said.clip_probs, ruler, train.labels, valid.tags)
     return bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(valid)))

@@ -6,7 +6,7 @@ says 0. What teachers say of all clips, on average, is one .npy file (frames, cl
 precision, clip after clip.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +48,22 @@ def predict_clips(
     return Predictions(curves, np.concatenate(clip_probs))
 
 
+def mean_of(said: Iterable[Predictions]) -> Predictions:
+    """Return the mean of what several networks say of the same clips.
+
+    >>> one, other = (Predictions([np.full((2, 1), p)], np.array([[p]])) for p in (0.25, 0.75))
+    >>> mean_of([one, other]).clip_probs
+    array([[0.5]])
+    """
+    networks = iter(said)
+    curves, clip_probs = next(networks)
+    n_networks = 1
+    for more in networks:  # a sum, as what one network says of many clips is much to hold
+        curves = [a + b for a, b in zip(curves, more.curves, strict=True)]
+        clip_probs, n_networks = clip_probs + more.clip_probs, n_networks + 1
+    return Predictions([curve / n_networks for curve in curves], clip_probs / n_networks)
+
+
 def write_teaching(
     path: Path,
     teachers: Sequence[Detector],
@@ -67,13 +83,12 @@ def write_teaching(
             raise SettingError(
                 "A teacher must have as many frames a second as the network that it teaches."
             )
-    total: list[Floats] = []
-    for teacher in teachers:
-        model = teacher.bundle.build_model()
-        said = predict_clips(model, store, clips, teacher.bundle.features)
-        total = [a + b for a, b in zip(total, said.curves, strict=True)] if total else said.curves
+    said = mean_of(
+        predict_clips(teacher.bundle.build_model(), store, clips, teacher.bundle.features)
+        for teacher in teachers
+    )
     tags = clips.targets.numpy()
-    taught = [curve / len(teachers) * tag for curve, tag in zip(total, tags, strict=True)]
+    taught = [curve * tag for curve, tag in zip(said.curves, tags, strict=True)]
     beside = path.with_name(f".{path.name}.partial.npy")
     np.save(beside, np.concatenate(taught).astype(np.float16))
     beside.replace(path)

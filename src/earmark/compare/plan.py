@@ -14,12 +14,17 @@ of the data (`--data`, or else that of the plan). A table's recordings are in `a
     [grid.pooling]          linear = {model.pooling = "linear"} and so on
     [grid.structure]        single = {model.stages = []} and so on
     [cells."other"]         seeds = 3, against = "linear, single", settings = {...}, strong = true,
-                            data = {train = "more/weak.tsv"}, change = "what it changes"
+                            data = {train = "more/weak.tsv"}, change = "what it changes",
+                            on = "cell", teachers = "cell", together = "cell"
 
 A cell of the grid has the names of its values, as in 'linear, single', and is compared with the
 cell that has the first value of the last axis. `strong` learns from `train_events`: the oracle. A
 cell with `data` has a training table of its own, and `train_events` if it wants them. Cells of one
 `change` are tested together as well; those of a grid are, by the values of its last axis.
+
+A cell may build on those named before it. `on` takes over all that another has and changes it
+further, and is compared with it; `teachers` learns frames from all runs of another, beside the
+tags; `together` trains nothing, and hears all runs of another as one: their mean.
 """
 
 import hashlib
@@ -59,12 +64,25 @@ class CellConfig:
     strong: bool = False
     data: Mapping[str, str] = field(default_factory=dict)
     change: str = ""
+    on: str = ""
+    teachers: str = ""
+    together: str = ""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
         for name in self.data:
             choose("table of a cell", name, ("train", "train_events"))
+        if self.together and (self.settings or self.data or self.strong or self.teachers):
+            raise SettingError(
+                f"A cell that hears the runs of {self.together!r} together trains nothing: no "
+                "settings, data, strong or teachers."
+            )
+
+    @property
+    def n_runs(self) -> int:
+        """How many units it has."""
+        return 1 if self.together else self.seeds
 
 
 class Pair(NamedTuple):
@@ -79,7 +97,8 @@ class Pair(NamedTuple):
 class Unit:
     """One training of a cell; `key` names its result.
 
-    `learned` tells what it learns from and how, `fingerprint` also what it is scored on.
+    `learned` tells what it learns from and how, `fingerprint` also what it is scored on. It needs
+    the models of its teachers; or those of its members, whose mean it is.
     """
 
     cell: str
@@ -89,6 +108,13 @@ class Unit:
     train_events: Path | None
     learned: str
     fingerprint: str
+    teachers: tuple["Unit", ...] = ()
+    members: tuple["Unit", ...] = ()
+
+    @property
+    def turn(self) -> int:
+        """How many trainings must come before it, one after the other."""
+        return max((unit.turn + 1 for unit in (*self.teachers, *self.members)), default=0)
 
     @property
     def key(self) -> str:
@@ -109,7 +135,12 @@ class Unit:
         """Return the same unit on so many threads, unless its settings name a number."""
         own = self.settings.training
         training = replace(own, threads=own.threads or threads)
-        return replace(self, settings=replace(self.settings, training=training))
+        return replace(
+            self,
+            settings=replace(self.settings, training=training),
+            teachers=tuple(unit.with_threads(threads) for unit in self.teachers),
+            members=tuple(unit.with_threads(threads) for unit in self.members),
+        )
 
 
 @dataclass(frozen=True)
@@ -151,12 +182,12 @@ class Plan:
 
     def units(self) -> list[Unit]:
         """All units: the first seed of every cell, then the second, and so on."""
-        most = max(cell.seeds for cell in self.cells.values())
+        most = max(cell.n_runs for cell in self.cells.values())
         return [
             self._unit(name, seed)
             for seed in range(most)
             for name, cell in self.cells.items()
-            if seed < cell.seeds
+            if seed < cell.n_runs
         ]
 
     def audio_of(self, table: Path) -> Path:
@@ -189,13 +220,30 @@ class Plan:
         cell = self.cells[name]
         settings = self.base.changed(cell.settings, str(self.source))
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
-        tables = self._tables(cell)
+        teachers, members = (self._runs(other) for other in (cell.teachers, cell.together))
+        tables = self._tables(self.cells[cell.together] if members else cell)
         events = tables["train_events"] if cell.strong else None
         heard = [tables["train"], tables["valid"], *([events] if events else [])]
-        learned = _fingerprint(settings.deciding(), self.labels, *map(_digest, heard))
+        needed = [unit.learned for unit in (*teachers, *members)]
+        learned = _fingerprint(settings.deciding(), self.labels, *map(_digest, heard), *needed)
         scored = [tables[name] for name in ("test", "valid_events") if name in tables]
-        fingerprint = _fingerprint(learned, *map(_digest, scored))
-        return Unit(name, seed, settings, tables["train"], events, learned, fingerprint)
+        return Unit(
+            name,
+            seed,
+            settings,
+            tables["train"],
+            events,
+            learned,
+            _fingerprint(learned, *map(_digest, scored)),
+            teachers,
+            members,
+        )
+
+    def _runs(self, name: str) -> tuple[Unit, ...]:
+        """Return all units of a cell; none of no name."""
+        if not name:
+            return ()
+        return tuple(self._unit(name, seed) for seed in range(self.cells[name].n_runs))
 
     def _tables(self, cell: CellConfig) -> dict[str, Path]:
         """Return the tables of a cell: its own, and those of the plan otherwise.
@@ -233,10 +281,40 @@ def read_cells(path: str | os.PathLike[str]) -> dict[str, CellConfig]:
     for name, values in tree.get("cells", {}).items():
         if name in cells:
             raise SettingError(f"{source}: the cell {name!r} is in the grid already.")
-        cells[name] = build(CellConfig, f"cells.{name}", values)
+        cells[name] = _read_cell(name, values, cells)
     if not cells:
         raise SettingError(f"{source} has no cells; it needs a table [grid] or [cells].")
     return cells
+
+
+def _read_cell(name: str, values: Any, before: Mapping[str, CellConfig]) -> CellConfig:
+    """Return a cell, with all that it takes over from the one that it is on."""
+    cell = build(CellConfig, f"cells.{name}", values)
+    for key in ("on", "teachers", "together"):
+        if other := getattr(cell, key):
+            trained = [x for x, earlier in before.items() if not earlier.together]
+            choose(f"cell named before {name!r} for {key}", other, trained)
+    if not cell.on:
+        return cell
+    ground = before[cell.on]
+    data = dict(ground.data)
+    if "train" in cell.data:
+        data.pop("train_events", None)  # they are of the other table
+    settings = {section: dict(of) for section, of in ground.settings.items()}
+    for section, of in cell.settings.items():
+        settings.setdefault(section, {}).update(of)
+    taken = {key: getattr(ground, key) for key in ("seeds", "strong", "teachers")}
+    return build(
+        CellConfig,
+        f"cells.{name}",
+        {
+            "against": cell.on,
+            **taken,
+            **values,
+            "data": {**data, **cell.data},
+            "settings": settings,
+        },
+    )
 
 
 def pairs_of(cells: Mapping[str, CellConfig]) -> list[Pair]:

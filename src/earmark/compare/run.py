@@ -8,7 +8,7 @@ What is done is never done again; a unit that was stopped goes on from its check
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,7 +45,7 @@ def run_plan(
             tell(f"Set aside: {reason}")
         started = time.monotonic()
         work_on = partial(_run, bench, out, 1 if processes > 1 else 0)
-        for done, unit in enumerate(map_as_done(work_on, todo, min(processes, len(todo))), 1):
+        for done, unit in enumerate(_in_turns(work_on, todo, processes), 1):
             a_unit = (time.monotonic() - started) / done
             left = a_unit * (len(todo) - done)
             tell(f"{unit.key} is done; {len(todo) - done} to go, about {_hours(left)}.")
@@ -96,6 +96,13 @@ def draw_runs(comparison: Comparison, path: Path) -> None:
         for name in ("er", "f1", "event", "map")
     }
     save(plot_runs(values), path)
+
+
+def _in_turns(work_on: Callable[[Unit], Unit], units: list[Unit], processes: int) -> Iterator[Unit]:
+    """Yield each unit as it is done; those that need others come after them."""
+    for turn in sorted({unit.turn for unit in units}):
+        ready = [unit for unit in units if unit.turn == turn]
+        yield from map_as_done(work_on, ready, min(processes, len(ready)))
 
 
 def _run(bench: Bench, out: Path, threads: int, unit: Unit) -> Unit:

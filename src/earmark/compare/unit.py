@@ -3,13 +3,14 @@
 Conventions: a result is one JSON file, written last and at once: where it is, the unit is done. A
 unit that was stopped goes on from its checkpoint. Thresholds are tuned on the validation clips from
 tags alone ("weak") and, where the plan has their events, from those ("strong"); what no threshold
-decides stands under "curves". Test clips are heard whole.
+decides stands under "curves". Test clips are heard whole. Of a unit that hears others together,
+what is tuned and scored is the mean of what they say.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,18 @@ from earmark.detector import Detector
 from earmark.errors import DataError, SettingError
 from earmark.evaluation import Scoring
 from earmark.events import Event, read_events
-from earmark.learning import readable, train
+from earmark.frames import Frames
+from earmark.journal import locked
+from earmark.learning import MODEL, readable, train
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, psds_scores
 from earmark.metrics.segment import count_segments
-from earmark.predictions import Predictions, predict_clips
+from earmark.predictions import Predictions, mean_of, predict_clips
 from earmark.store import FeatureStore, build_store
 from earmark.strict import build
 from earmark.tables import write_beside
-from earmark.tuning import tune_decoding
+from earmark.tuning import tune_decoding, tune_gates
 
 FEATURES = "features"
 
@@ -121,72 +124,114 @@ class Bench:
         return store
 
 
+@dataclass(frozen=True)
+class Heard:
+    """What a unit says of the validation and the test clips."""
+
+    labels: tuple[str, ...]
+    ruler: Frames
+    valid: Predictions
+    test: Predictions
+
+    @classmethod
+    def by(cls, detector: Detector, bench: Bench, store: FeatureStore) -> "Heard":
+        """Return what a detector says."""
+        model, features = detector.bundle.build_model(), detector.bundle.features
+        valid, test = (predict_clips(model, store, x, features) for x in (bench.valid, bench.test))
+        return cls(detector.labels, detector.ruler, valid, test)
+
+    @classmethod
+    def together(cls, parts: Sequence["Heard"]) -> "Heard":
+        """Return the mean of what several say."""
+        valid, test = (mean_of([getattr(x, name) for x in parts]) for name in ("valid", "test"))
+        return replace(parts[0], valid=valid, test=test)
+
+
 def run_unit(bench: Bench, unit: Unit) -> Result:
     """Train, tune and score one unit."""
-    plan, store = bench.plan, bench.compute_features(unit)
-    detector = train(
+    if unit.members:
+        detectors = [trained_before(bench, member) for member in unit.members]
+        stores = [bench.compute_features(member) for member in unit.members]
+        parts = zip(detectors, stores, strict=True)
+        heard = Heard.together([Heard.by(detector, bench, store) for detector, store in parts])
+        told: Mapping[str, Any] = {"together": [member.key for member in unit.members]}
+    else:
+        detector = train_unit(bench, unit)
+        heard = Heard.by(detector, bench, bench.compute_features(unit))
+        kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
+        told = {name: detector.bundle.training[name] for name in kept}
+    said, ruler, labels = heard.valid, heard.ruler, heard.labels
+    gated = tune_gates(said.curves, said.clip_probs, ruler, labels, bench.valid.tags)
+    decodings = {"weak": gated.decoding}
+    if "valid_events" in bench.plan.data:
+        decodings["strong"] = tune_on_strong(heard, bench, gated.decoding)
+    scores: dict[str, dict[str, float]] = {
+        "curves": score_curves(heard, bench),
+        "valid": score_tags(heard, bench.valid),
+    }
+    counts: dict[str, dict[str, list[int]]] = {}
+    for name, decoding in decodings.items():
+        scores[name], counts[name] = score_events(heard, bench, decoding)
+    shown = show(heard, bench, decodings)
+    return Result(unit.cell, unit.seed, unit.fingerprint, scores, counts, shown, told)
+
+
+def train_unit(bench: Bench, unit: Unit) -> Detector:
+    """Train a unit in its folder, after its teachers."""
+    teachers = [bench.work / teacher.folder / MODEL for teacher in unit.teachers]
+    for teacher in unit.teachers:
+        trained_before(bench, teacher)
+    bench.compute_features(unit)
+    return train(
         bench.clips(unit.train),
         bench.valid,
         out=bench.work / unit.folder,
         strong=unit.train_events,
+        teachers=teachers,
         settings=unit.settings,
         store=bench.store_of(unit),
         resume=True,
     )
-    model, features = detector.bundle.build_model(), detector.bundle.features
-    on_valid = predict_clips(model, store, bench.valid, features)
-    on_test = predict_clips(model, store, bench.test, features)
-    decodings = {"weak": detector.bundle.decoding}
-    if "valid_events" in plan.data:
-        decodings["strong"] = tune_on_strong(detector, bench, on_valid)
-    scores: dict[str, dict[str, float]] = {
-        "curves": score_curves(detector, bench, on_test),
-        "valid": score_tags(detector, bench.valid, on_valid),
-    }
-    counts: dict[str, dict[str, list[int]]] = {}
-    for name, decoding in decodings.items():
-        scores[name], counts[name] = score_events(detector, bench, on_test, decoding)
-    about = detector.bundle.training
-    kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
-    return Result(
-        unit.cell,
-        unit.seed,
-        unit.fingerprint,
-        scores,
-        counts,
-        show(detector, bench, on_test, decodings),
-        {name: about[name] for name in kept},
-    )
 
 
-def tune_on_strong(detector: Detector, bench: Bench, said: Predictions) -> Decoding:
+def trained_before(bench: Bench, unit: Unit) -> Detector:
+    """Return the detector of a unit that another needs, trained here if its model is gone."""
+    folder = bench.work / unit.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, wait=True):
+        if not (folder / MODEL).exists():
+            return train_unit(bench, unit)
+    return Detector.load(folder / MODEL)
+
+
+def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
     """Return the decoding that does best on the events of the validation clips."""
     events = read_events(bench.plan.data["valid_events"])
     tuned = tune_decoding(
-        said.curves,
-        said.clip_probs,
-        detector.ruler,
-        detector.labels,
+        heard.valid.curves,
+        heard.valid.clip_probs,
+        heard.ruler,
+        heard.labels,
         reference=[events.get(file, []) for file in bench.valid.files],
-        durations=[detector.ruler.onset(len(curve)) for curve in said.curves],
-        start=detector.bundle.decoding,
+        durations=[heard.ruler.onset(len(curve)) for curve in heard.valid.curves],
+        start=start,
         objective="f_measure",
     )
     return tuned.decoding
 
 
-def score_curves(detector: Detector, bench: Bench, said: Predictions) -> dict[str, float]:
+def score_curves(heard: Heard, bench: Bench) -> dict[str, float]:
     """Return the scores that no threshold decides."""
-    files, ruler = bench.test.files, detector.ruler
+    files, ruler, said = bench.test.files, heard.ruler, heard.test
     curves = ScoreCurves(
-        detector.labels,
+        heard.labels,
         {
             file: ScoreCurve.from_frames(curve, ruler, ruler.onset(len(curve)))
             for file, curve in zip(files, said.curves, strict=True)
         },
     )
     probs = dict(zip(files, said.clip_probs, strict=True))
-    tags = clip_scores(tags_of(bench.truth), probs=probs, labels=detector.labels)
+    tags = clip_scores(tags_of(bench.truth), probs=probs, labels=heard.labels)
     return {
         "psds1": psds_scores(bench.truth, curves, **SCENARIO_1).value,
         "psds2": psds_scores(bench.truth, curves, **SCENARIO_2).value,
@@ -194,24 +239,24 @@ def score_curves(detector: Detector, bench: Bench, said: Predictions) -> dict[st
     }
 
 
-def score_tags(detector: Detector, clips: Manifest, said: Predictions) -> dict[str, float]:
+def score_tags(heard: Heard, clips: Manifest) -> dict[str, float]:
     """Return the scores of the clip probabilities against the tags, all that validation tells."""
     tags = dict(zip(clips.files, clips.tags, strict=True))
-    probs = dict(zip(clips.files, said.clip_probs, strict=True))
-    scores = clip_scores(tags, probs=probs, labels=detector.labels)
+    probs = dict(zip(clips.files, heard.valid.clip_probs, strict=True))
+    scores = clip_scores(tags, probs=probs, labels=heard.labels)
     return {"mean_average_precision": scores.mean_average_precision}
 
 
 def score_events(
-    detector: Detector, bench: Bench, said: Predictions, decoding: Decoding
+    heard: Heard, bench: Bench, decoding: Decoding
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Return the scores of what a decoding finds, and what was counted in each test clip."""
     found: dict[str, list[Event]] = {}
     for number, file in enumerate(bench.test.files):
-        curve, gate = said.curves[number], said.clip_probs[number]
-        duration = detector.ruler.onset(len(curve))
-        found[file] = decode_events(curve, detector.ruler, decoding, gate, duration)
-    segments = count_segments(bench.truth, found, detector.labels, empty_as_zero=True)
+        curve, gate = heard.test.curves[number], heard.test.clip_probs[number]
+        duration = heard.ruler.onset(len(curve))
+        found[file] = decode_events(curve, heard.ruler, decoding, gate, duration)
+    segments = count_segments(bench.truth, found, heard.labels, empty_as_zero=True)
     overall = segments.scores().overall
     names = {
         "error_rate": ("error_rate", "deletion_rate", "insertion_rate", "substitution_rate"),
@@ -220,10 +265,10 @@ def score_events(
     scores = {name: overall[group][name] for group, wanted in names.items() for name in wanted}
     scores["class_f_measure"] = segments.scores().class_wise_average["f_measure"]["f_measure"]
     scores["event_f_measure"] = event_scores(
-        bench.truth, found, detector.labels, **Scoring().collars, empty_as_zero=True
+        bench.truth, found, heard.labels, **Scoring().collars, empty_as_zero=True
     ).f_measure
     scores["clip_f_measure"] = clip_scores(
-        tags_of(bench.truth), tags_of(found), labels=detector.labels, empty_as_zero=True
+        tags_of(bench.truth), tags_of(found), labels=heard.labels, empty_as_zero=True
     ).f_measure
     errors = segments.substitutions + segments.deletions + segments.insertions
     tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
@@ -231,19 +276,18 @@ def score_events(
     return scores, counts | {"errors": errors.tolist()}
 
 
-def show(
-    detector: Detector, bench: Bench, said: Predictions, decodings: Mapping[str, Decoding]
-) -> dict[str, Any]:
+def show(heard: Heard, bench: Bench, decodings: Mapping[str, Decoding]) -> dict[str, Any]:
     """Return what is drawn of one test clip."""
     number, file = max(
         enumerate(bench.test.files), key=lambda item: (len(bench.truth[item[1]]), -item[0])
     )
     events = bench.truth[file]
     labels = sorted({event.label for event in events})
-    columns = {label: said.curves[number][:, detector.labels.index(label)] for label in labels}
+    curve = heard.test.curves[number]
+    columns = {label: curve[:, heard.labels.index(label)] for label in labels}
     return {
         "file": file,
-        "hop": detector.ruler.hop,
+        "hop": heard.ruler.hop,
         "events": [[event.onset, event.offset, event.label] for event in events],
         "frame_probs": {name: np.round(curve, 4).tolist() for name, curve in columns.items()},
         "thresholds": {

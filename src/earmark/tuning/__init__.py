@@ -33,12 +33,12 @@ Whatever is found is never worse than `start` on the data it was tuned on.
     tags        from weak labels
     line        all clips end to end, so that a rule is tried at once
     events      from strong labels: Grid, and the search
-    tune        tune_decoding
+    tune        tune_decoding, and tune_gates as training does it
 """
 
 from earmark.tuning.events import Grid
 from earmark.tuning.result import ClassReport, Tuned
 from earmark.tuning.thresholds import OBJECTIVES
-from earmark.tuning.tune import tune_decoding
+from earmark.tuning.tune import tune_decoding, tune_gates
 
-__all__ = ["OBJECTIVES", "ClassReport", "Grid", "Tuned", "tune_decoding"]
+__all__ = ["OBJECTIVES", "ClassReport", "Grid", "Tuned", "tune_decoding", "tune_gates"]

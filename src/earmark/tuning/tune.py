@@ -4,7 +4,7 @@ Conventions: those of `earmark.tuning`.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from earmark.decoding import Decoding, Floats
 from earmark.errors import SettingError, choose
@@ -16,6 +16,17 @@ from earmark.tuning.line import Line
 from earmark.tuning.result import Tuned
 from earmark.tuning.tags import tune_on_tags
 from earmark.tuning.thresholds import OBJECTIVES, Bounds
+
+# Where `tune_gates` starts. Tags tell nothing of time, so these are ours and stay: a median
+# against single frames, hysteresis since an event need not be loud throughout, and gaps and events
+# shorter than three frames are taken for noise. Tags tell which clips hold a class: the gate.
+START: Mapping[str, float] = {
+    "threshold": 0.5,
+    "low_threshold": 0.1,
+    "median": 0.24,
+    "min_duration": 0.24,
+    "max_gap": 0.24,
+}
 
 
 def tune_decoding(
@@ -82,3 +93,30 @@ def tune_decoding(
     grid = grid or Grid()
     line = Line(data, reference, max(grid.max_gap), durations, resolution)
     return tune_on_events(line, grid, objective)
+
+
+def tune_gates(
+    curves: Sequence[Floats],
+    clip_probs: Floats,
+    ruler: Frames,
+    labels: Sequence[str],
+    tags: Sequence[Collection[str]],
+) -> Tuned:
+    """Return the decoding that `earmark train` gives: `START`, and gates from validation tags.
+
+    >>> import numpy as np
+    >>> curves = [np.full((5, 1), 0.9)] * 2
+    >>> tuned = tune_gates(curves, np.array([[0.2], [0.6]]), Frames(12.5), ["dog"], [(), ["dog"]])
+    >>> tuned.decoding.low_threshold, tuned.decoding.tag_threshold
+    ((0.1,), (0.4,))
+    """
+    return tune_decoding(
+        curves,
+        clip_probs,
+        ruler,
+        labels,
+        tags=tags,
+        start=Decoding.uniform(labels, **START),
+        threshold_from="start",
+        objective="f_measure",
+    )
