@@ -26,6 +26,7 @@ from benchmarks import (
     psds,
     runtimes,
     scoring,
+    sources,
     startup,
     training,
 )
@@ -55,6 +56,7 @@ BENCHMARKS = {
     "growth": Benchmark(growth.run, "docs/speed.md"),
     "scoring": Benchmark(scoring.run, "docs/metrics.md", one_thread=True),
     "psds": Benchmark(psds.run, "docs/metrics.md", one_thread=True),
+    "sources": Benchmark(sources.run, "docs/results.md"),
 }
 
 
