@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from tones import write_tones
 
 from earmark.compare import Plan, Result, compare_results, run_plan, write_tables
@@ -193,7 +195,6 @@ settings = {training.batch_size = 4, model.stages = [5, 5]}
 
 [cells.both]
 together = "single"
-against = "single"
 
 [cells.student]
 seeds = 1
@@ -228,7 +229,7 @@ def test_a_cell_takes_over_what_the_one_it_is_on_has(built):
 
 
 def test_runs_heard_together_are_the_mean_of_each(home, built, results):
-    out, work = home / "out", home / "work"
+    work = home / "work"
     units = {unit.cell: unit for unit in built.units()}
     bench = Bench(built, work)
     result = run_unit(bench, units["both"])
@@ -243,7 +244,9 @@ def test_runs_heard_together_are_the_mean_of_each(home, built, results):
     by_hand = clip_scores(tags_of(bench.truth), probs=tags, labels=bench.test.labels)
     own = result.scores["curves"]["mean_average_precision"]
     assert own == pytest.approx(by_hand.mean_average_precision)
-    assert not (out / "both-seed0.json").exists()  # run_unit writes nothing there
+    curves = Heard.together(parts).test.curves
+    assert_allclose(curves[0], np.mean([part.test.curves[0] for part in parts], axis=0), rtol=1e-6)
+    assert units["both"].settings.model.stages == ()  # the members'
 
 
 def test_a_student_is_run_after_its_teachers_and_learns_from_them(home, built, results, tmp_path):
@@ -257,22 +260,30 @@ def test_a_student_is_run_after_its_teachers_and_learns_from_them(home, built, r
     ]  # fmt: skip
     student = next(unit for unit in wanted if unit.cell == "student")
     assert (tmp_path / "work" / student.folder / TEACHING).exists()
-    models = [tmp_path / "work" / teacher.folder / MODEL for teacher in student.teachers]
-    for model in models:  # the folder of work may be thrown away
-        model.unlink()
-    again = run_unit(Bench(plan, tmp_path / "work"), student.with_threads(1))
     before = Result.read(tmp_path / "out" / "student-seed0.json")
-    assert again.scores == before.scores
-    assert all(model.exists() for model in models)
+    assert before.scores["curves"] != results[0].scores["curves"]  # the same, but for teachers
+    (tmp_path / "out" / "student-seed0.json").unlink()
+    shutil.rmtree(tmp_path / "work")  # which may be thrown away
+    run_plan(plan, tmp_path / "out", tmp_path / "work", 1, told.append)
+    assert [sentence.split()[0] for sentence in told[-4:]] == [
+        "3", "single-seed0", "single-seed1", "student-seed0",
+    ]  # fmt: skip
+    assert Result.read(tmp_path / "out" / "student-seed0.json").scores == before.scores
 
 
 @pytest.mark.parametrize(
     ("slip", "sentence"),
     [
-        ('on = "lader"', "cell named before 'new' for on"),
+        ('on = "later"', "trained cell named before 'new' for on"),
         ('teachers = "new"', "cell named before 'new' for teachers"),
         ('together = "single"\nstrong = true', "trains nothing"),
         ('on = "oracle"\ntogether = "single"', "trains nothing"),
+        ('together = "single"\nseeds = 2', "it has no seeds"),
+        ('on = "oracle"\nteachers = "single"', "from events or from teachers"),
+        (
+            'teachers = "single"\nsettings = {features.n_mels = 8}',
+            "'new' cannot learn from 'single'",
+        ),
     ],
 )
 def test_a_slip_in_what_a_cell_builds_on_is_told(home, tmp_path, slip, sentence):

@@ -468,6 +468,24 @@ def test_a_teacher_is_learned_from_where_the_tags_allow_for_it(tones, tmp_path):
     assert np.corrcoef(one, other)[0, 1] > 0.9
 
 
+def test_frames_are_of_events_or_of_teachers(tones, tmp_path):
+    with pytest.raises(SettingError, match="from teachers, not both"):
+        run(tones, tmp_path, strong=tones / "train_strong.tsv", teachers=[tmp_path / MODEL])
+
+
+def test_what_teachers_have_said_is_kept_for_a_training_that_goes_on(tones, tmp_path):
+    for name in ("teacher", "other"):
+        run(tones, tmp_path / name, "training.max_epochs=1", f"training.seed={len(name)}")
+    pupil, models = tmp_path / "pupil", [tmp_path / x / MODEL for x in ("teacher", "other")]
+    run(tones, pupil, "training.max_epochs=1", teachers=models[:1])
+    said = (pupil / TEACHING).stat().st_mtime_ns
+    run(tones, pupil, "training.max_epochs=1", teachers=models[:1], resume=True)
+    assert (pupil / TEACHING).stat().st_mtime_ns == said
+    with pytest.raises(SettingError, match=r"teaching\.npy is of other teachers"):
+        run(tones, pupil, "training.max_epochs=1", teachers=models[1:], resume=True)
+    assert (pupil / TEACHING).stat().st_mtime_ns == said
+
+
 def test_a_teacher_of_other_classes_is_refused(tones, tmp_path):
     run(tones, tmp_path / "teacher", "training.max_epochs=1")
     bundle = load(tmp_path / "teacher" / MODEL).bundle

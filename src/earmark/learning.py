@@ -103,6 +103,8 @@ def train(
             f"{folder} already holds a training; go on with it (--resume), or choose another --out."
         )
     train_clips = train if isinstance(train, Manifest) else Manifest.read(train, audio)
+    if strong is not None and teachers:
+        raise SettingError("Frames are learned from onsets and offsets or from teachers, not both.")
     if strong is not None:
         train_clips = train_clips.with_events(read_events(strong))
     valid_clips = valid
@@ -127,8 +129,8 @@ def train(
         features=with_statistics(chosen.features, features, train_clips),
     )
     if teachers and is_first_process():
-        read = [Detector.load(path) for path in teachers]
-        write_teaching(folder / TEACHING, read, features, train_clips, chosen)
+        begun = resume and (folder / CHECKPOINT).exists()
+        write_teaching(folder / TEACHING, teachers, features, train_clips, chosen, keep=begun)
     job = Job(
         folder,
         features.folder,

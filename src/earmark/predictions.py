@@ -6,6 +6,9 @@ says 0. What teachers say of all clips, on average, is one .npy file (frames, cl
 precision, clip after clip.
 """
 
+import hashlib
+import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,14 +17,15 @@ import numpy as np
 import torch
 
 from earmark.batches import cut, read_batch
+from earmark.bundle import load_bundle
 from earmark.data import Manifest
 from earmark.decoding import Floats
-from earmark.detector import Detector
 from earmark.errors import SettingError
 from earmark.features import FeatureConfig, normalise
 from earmark.model import Model
 from earmark.settings import Settings
 from earmark.store import FeatureStore
+from earmark.tables import write_beside
 
 
 class Predictions(NamedTuple):
@@ -66,14 +70,26 @@ def mean_of(said: Iterable[Predictions]) -> Predictions:
 
 def write_teaching(
     path: Path,
-    teachers: Sequence[Detector],
+    teachers: Sequence[str | os.PathLike[str]],
     store: FeatureStore,
     clips: Manifest,
     settings: Settings,
+    keep: bool = False,
 ) -> None:
-    """Write what teachers say of every frame of the clips, where their tags allow for it."""
-    for teacher in teachers:
-        bundle = teacher.bundle
+    """Write what teachers say of every frame of the clips, where their tags allow for it.
+
+    With `keep`, what they have said before stays, and must be of the same model files: computed
+    anew, on another number of threads, it might differ in a last digit.
+    """
+    note = path.with_suffix(".json")
+    about = [hashlib.sha256(Path(teacher).read_bytes()).hexdigest() for teacher in teachers]
+    text = json.dumps({"teachers": about}).encode()
+    if keep and note.exists():
+        if note.read_bytes() == text:
+            return
+        raise SettingError(f"{path} is of other teachers; go on with those, or choose another out.")
+    bundles = [load_bundle(teacher) for teacher in teachers]
+    for bundle in bundles:
         if bundle.labels != clips.labels or bundle.features.raw != settings.features.raw:
             raise SettingError(
                 "A teacher must have the labels and the features of the training. Got one of "
@@ -84,11 +100,12 @@ def write_teaching(
                 "A teacher must have as many frames a second as the network that it teaches."
             )
     said = mean_of(
-        predict_clips(teacher.bundle.build_model(), store, clips, teacher.bundle.features)
-        for teacher in teachers
+        predict_clips(bundle.build_model(), store, clips, bundle.features) for bundle in bundles
     )
     tags = clips.targets.numpy()
     taught = [curve * tag for curve, tag in zip(said.curves, tags, strict=True)]
     beside = path.with_name(f".{path.name}.partial.npy")
     np.save(beside, np.concatenate(taught).astype(np.float16))
+    note.unlink(missing_ok=True)
     beside.replace(path)
+    write_beside(note, text)

@@ -1,4 +1,4 @@
-"""A plan in a TOML file -> the units of a comparison, each a training of its own.
+"""A plan in a TOML file -> the units of a comparison, each a training, or the mean of some.
 
 Conventions: a cell is a name and the settings that make it; a unit is a cell and a seed. Units of
 one seed share the start of their weights where the sizes agree, the order of clips, dropout and
@@ -73,11 +73,14 @@ class CellConfig:
             raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
         for name in self.data:
             choose("table of a cell", name, ("train", "train_events"))
-        if self.together and (self.settings or self.data or self.strong or self.teachers):
+        trains = self.settings or self.data or self.strong or self.teachers or self.on
+        if self.together and trains:
             raise SettingError(
-                f"A cell that hears the runs of {self.together!r} together trains nothing: no "
-                "settings, data, strong or teachers."
+                f"A cell that hears the runs of {self.together!r} together trains nothing: it has "
+                "no settings, data, strong, teachers or on."
             )
+        if self.strong and self.teachers:
+            raise SettingError("A cell learns frames from events or from teachers, not both.")
 
     @property
     def n_runs(self) -> int:
@@ -95,7 +98,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Unit:
-    """One training of a cell; `key` names its result.
+    """One run of a cell; `key` names its result.
 
     `learned` tells what it learns from and how, `fingerprint` also what it is scored on. It needs
     the models of its teachers; or those of its members, whose mean it is.
@@ -210,7 +213,10 @@ class Plan:
                 _check_table(self.folder / cell.data[table], f"cells.{name}.data.{table}")
             if cell.strong and "train_events" not in self._tables(cell):
                 raise SettingError(f"The cell {name!r} is strong; it needs data.train_events.")
-            key = self._unit(name, 0).key
+            unit = self._unit(name, 0)
+            for teacher in unit.teachers:
+                _check_teacher(teacher, unit)
+            key = unit.key
             if keys.setdefault(key, name) != name:
                 raise SettingError(
                     f"The cells {keys[key]!r} and {name!r} would share files; rename one."
@@ -218,13 +224,16 @@ class Plan:
 
     def _unit(self, name: str, seed: int) -> Unit:
         cell = self.cells[name]
+        teachers, members = (self._runs(other) for other in (cell.teachers, cell.together))
+        if members:
+            cell = self.cells[cell.together]
         settings = self.base.changed(cell.settings, str(self.source))
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
-        teachers, members = (self._runs(other) for other in (cell.teachers, cell.together))
-        tables = self._tables(self.cells[cell.together] if members else cell)
+        tables = self._tables(cell)
         events = tables["train_events"] if cell.strong else None
         heard = [tables["train"], tables["valid"], *([events] if events else [])]
-        needed = [unit.learned for unit in (*teachers, *members)]
+        needed = [unit.learned for unit in teachers]
+        needed += [f"together {unit.learned}" for unit in members]
         learned = _fingerprint(settings.deciding(), self.labels, *map(_digest, heard), *needed)
         scored = [tables[name] for name in ("test", "valid_events") if name in tables]
         return Unit(
@@ -255,6 +264,15 @@ class Plan:
         if "train" in own:
             shared.pop("train_events", None)
         return shared | own
+
+
+def _check_teacher(teacher: Unit, unit: Unit) -> None:
+    own, other = unit.settings, teacher.settings
+    if (own.features.raw, own.model.time_pool) != (other.features.raw, other.model.time_pool):
+        raise SettingError(
+            f"The cell {unit.cell!r} cannot learn from {teacher.cell!r}: features and frames a "
+            "second must be the same."
+        )
 
 
 def _check_table(path: Path, name: str) -> None:
@@ -293,7 +311,9 @@ def _read_cell(name: str, values: Any, before: Mapping[str, CellConfig]) -> Cell
     for key in ("on", "teachers", "together"):
         if other := getattr(cell, key):
             trained = [x for x, earlier in before.items() if not earlier.together]
-            choose(f"cell named before {name!r} for {key}", other, trained)
+            choose(f"trained cell named before {name!r} for {key}", other, trained)
+    if cell.together and "seeds" in values:
+        raise SettingError(f"cells.{name}: runs heard together are one; it has no seeds.")
     if not cell.on:
         return cell
     ground = before[cell.on]

@@ -3,7 +3,8 @@
 Conventions: `out` holds one JSON file a unit, the table as Markdown and JSON, and the picture;
 `work` holds features, checkpoints and models, and may be thrown away. Units run side by side in
 processes of one thread each, which on a CPU is faster than one after the other with all threads.
-What is done is never done again; a unit that was stopped goes on from its checkpoint.
+What is done is never done again, but for models that others need and that `work` has lost; a unit
+that was stopped goes on from its checkpoint.
 """
 
 import json
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from earmark.compare.plan import Plan, Unit
 from earmark.compare.table import METRICS, Comparison, compare_results, comparison_grids
-from earmark.compare.unit import Bench, Result, run_unit
+from earmark.compare.unit import Bench, Result, run_unit, train_unit
 from earmark.errors import SettingError
 from earmark.journal import locked
+from earmark.learning import MODEL
 from earmark.machine import n_cores
 from earmark.plots import plot_runs, save
 from earmark.report import finite
@@ -45,10 +47,11 @@ def run_plan(
             tell(f"Set aside: {reason}")
         started = time.monotonic()
         work_on = partial(_run, bench, out, 1 if processes > 1 else 0)
-        for done, unit in enumerate(_in_turns(work_on, todo, processes), 1):
-            a_unit = (time.monotonic() - started) / done
-            left = a_unit * (len(todo) - done)
-            tell(f"{unit.key} is done; {len(todo) - done} to go, about {_hours(left)}.")
+        lost = _lost(todo, work)
+        for done, unit in enumerate(_in_turns(work_on, [*lost, *todo], processes), 1):
+            n_left = len(lost) + len(todo) - done
+            left = (time.monotonic() - started) / done * n_left
+            tell(f"{unit.key} is done; {n_left} to go, about {_hours(left)}.")
     return [result for unit in units if (result := read_result(out, unit)) is not None]
 
 
@@ -60,8 +63,8 @@ def read_result(out: Path, unit: Unit) -> Result | None:
     result = Result.read(path)
     if result.fingerprint != unit.fingerprint:
         raise SettingError(
-            f"{path} was made with other settings or other tables than the plan has now; choose "
-            "another --out, or remove it."
+            f"{path} was made with other settings, tables or runs to build on than the plan has "
+            "now; choose another --out, or remove it."
         )
     return result
 
@@ -98,6 +101,20 @@ def draw_runs(comparison: Comparison, path: Path) -> None:
     save(plot_runs(values), path)
 
 
+def _lost(todo: list[Unit], work: Path) -> list[Unit]:
+    """Return the units that are done, and needed by others, but whose models are gone."""
+    known = {unit.key for unit in todo}
+    lost, asked = [], list(todo)
+    while asked:
+        unit = asked.pop()
+        for need in (*unit.teachers, *unit.members):
+            if need.key not in known and not (work / need.folder / MODEL).exists():
+                known.add(need.key)
+                lost.append(need)
+                asked.append(need)
+    return lost
+
+
 def _in_turns(work_on: Callable[[Unit], Unit], units: list[Unit], processes: int) -> Iterator[Unit]:
     """Yield each unit as it is done; those that need others come after them."""
     for turn in sorted({unit.turn for unit in units}):
@@ -109,8 +126,10 @@ def _run(bench: Bench, out: Path, threads: int, unit: Unit) -> Unit:
     folder = bench.work / unit.folder
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, doing="training in"):
-        if read_result(out, unit) is None:  # another command may have come first
+        if read_result(out, unit) is None:  # or else another command may have come first
             run_unit(bench, unit.with_threads(threads)).write(out / f"{unit.key}.json")
+        elif not (folder / MODEL).exists() and not unit.members:
+            train_unit(bench, unit.with_threads(threads))
     return unit
 
 

@@ -198,7 +198,7 @@ def trained_before(bench: Bench, unit: Unit) -> Detector:
     """Return the detector of a unit that another needs, trained here if its model is gone."""
     folder = bench.work / unit.folder
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, wait=True):
+    with locked(folder, wait=True, doing="training in"):
         if not (folder / MODEL).exists():
             return train_unit(bench, unit)
     return Detector.load(folder / MODEL)
