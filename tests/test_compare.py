@@ -407,6 +407,13 @@ def test_an_interval_covers_other_runs_on_other_clips():
     assert 0.93 < within / 300 < 0.99
 
 
+def test_an_interval_ends_where_the_score_does():
+    results = [made_result("a", seed, 0.1 + 2.0 * seed, 0.05 + 0.9 * seed) for seed in (0, 1)]
+    cell = compare_results(results, []).cells["a"]
+    assert (cell["er"].low, cell["f1"].low, cell["f1"].high) == (0.0, 0.0, 1.0)
+    assert cell["er"].high > 10
+
+
 def test_one_run_has_no_interval_and_the_json_no_nan(tmp_path, home):
     found = compare_results([made_result("a", 0, 0.7)], [])
     assert np.isnan([found.cells["a"]["er"].low, found.cells["a"]["er"].deviation]).all()

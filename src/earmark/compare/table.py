@@ -2,15 +2,17 @@
 
 Conventions: scores of a cell are over its seeds. Its interval tells where the mean of other runs on
 other clips would lie: Student's over the runs, and for ER and F1 wider by what draws of the test
-clips (a bootstrap) make of the mean; the squares of both margins add up. Differences are paired by
-seed and come from `compare_runs`: Student's interval, a p-value of sign flips, and the same
-corrected (Holm) for the pairs of one change, or for those without one. Where several pairs share a
-change, all their runs are tested together, too, each pair of runs flipped by itself: runs of one
-seed with different poolings are taken for independent.
+clips (a bootstrap) make of the mean; the squares of both margins add up. It ends where the score
+does: at 0, and at 1 or never. Differences are paired by seed and come from `compare_runs`:
+Student's interval, a p-value of sign flips, and the same corrected (Holm) for the pairs of one
+change, or for those without one. Where several pairs share a change, all their runs are tested
+together, too, each pair of runs flipped by itself: runs of one seed with different poolings are
+taken for independent.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,18 +36,19 @@ MANY = 1000  # degrees of freedom, as good as any more
 
 
 class Metric(NamedTuple):
-    """Where a score stands in a result, and whether less is better."""
+    """Where a score stands in a result, and the most that it can be; the least is 0."""
 
     title: str
     group: str  # "tuned" stands for "weak" or "strong", whichever the table is of
     name: str
+    most: float = 1.0
 
 
 METRICS = {
-    "er": Metric("ER", "tuned", "error_rate"),
+    "er": Metric("ER", "tuned", "error_rate", inf),
     "s": Metric("S", "tuned", "substitution_rate"),
     "d": Metric("D", "tuned", "deletion_rate"),
-    "i": Metric("I", "tuned", "insertion_rate"),
+    "i": Metric("I", "tuned", "insertion_rate", inf),
     "f1": Metric("F1", "tuned", "f_measure"),
     "p": Metric("P", "tuned", "precision"),
     "r": Metric("R", "tuned", "recall"),
@@ -185,7 +188,8 @@ def _summarise(
     # Runs are few, and their variance is uncertain; clips are many.
     few, many = student_quantile(LEVEL, n_runs - 1), student_quantile(LEVEL, MANY)
     margin = (few**2 * of_runs + many**2 * of_clips) ** 0.5
-    return Cell(mean, deviation, mean - margin, mean + margin, tuple(values.tolist()))
+    low, high = max(0.0, mean - margin), min(metric.most, mean + margin)
+    return Cell(mean, deviation, low, high, tuple(values.tolist()))
 
 
 def _error_rates(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
