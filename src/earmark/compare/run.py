@@ -19,7 +19,6 @@ from earmark.compare.table import METRICS, Comparison, compare_results, comparis
 from earmark.compare.unit import Bench, Result, run_unit, train_unit
 from earmark.errors import SettingError
 from earmark.journal import locked
-from earmark.learning import MODEL
 from earmark.machine import n_cores
 from earmark.plots import plot_runs, save
 from earmark.report import finite
@@ -47,7 +46,7 @@ def run_plan(
             tell(f"Set aside: {reason}")
         started = time.monotonic()
         work_on = partial(_run, bench, out, 1 if processes > 1 else 0)
-        lost = _lost(todo, work)
+        lost = _lost(todo, bench)
         for done, unit in enumerate(_in_turns(work_on, [*lost, *todo], processes), 1):
             n_left = len(lost) + len(todo) - done
             left = (time.monotonic() - started) / done * n_left
@@ -101,14 +100,14 @@ def draw_runs(comparison: Comparison, path: Path) -> None:
     save(plot_runs(values), path)
 
 
-def _lost(todo: list[Unit], work: Path) -> list[Unit]:
+def _lost(todo: list[Unit], bench: Bench) -> list[Unit]:
     """Return the units that are done, and needed by others, but whose models are gone."""
     known = {unit.key for unit in todo}
     lost, asked = [], list(todo)
     while asked:
         unit = asked.pop()
         for need in (*unit.teachers, *unit.members):
-            if need.key not in known and not (work / need.folder / MODEL).exists():
+            if need.key not in known and not bench.model_of(need).exists():
                 known.add(need.key)
                 lost.append(need)
                 asked.append(need)
@@ -126,9 +125,10 @@ def _run(bench: Bench, out: Path, threads: int, unit: Unit) -> Unit:
     folder = bench.work / unit.folder
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, doing="training in"):
-        if read_result(out, unit) is None:  # or else another command may have come first
+        # Another command may have come first; a model that others need may be gone.
+        if read_result(out, unit) is None:
             run_unit(bench, unit.with_threads(threads)).write(out / f"{unit.key}.json")
-        elif not (folder / MODEL).exists() and not unit.members:
+        elif not unit.members and not bench.model_of(unit).exists():
             train_unit(bench, unit.with_threads(threads))
     return unit
 

@@ -26,7 +26,6 @@ from earmark.errors import DataError, SettingError
 from earmark.evaluation import Scoring
 from earmark.events import Event, read_events
 from earmark.frames import Frames
-from earmark.journal import locked
 from earmark.learning import MODEL, readable, train
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.event import event_scores
@@ -112,6 +111,10 @@ class Bench:
         place = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
         return self.work / f"{FEATURES}-{place}"
 
+    def model_of(self, unit: Unit) -> Path:
+        """Return the model file of a unit, which is there once it is trained."""
+        return self.work / unit.folder / MODEL
+
     def compute_features(self, unit: Unit) -> FeatureStore:
         """Return the store, after what is lacking in it was computed.
 
@@ -150,8 +153,8 @@ class Heard:
 def run_unit(bench: Bench, unit: Unit) -> Result:
     """Train, tune and score one unit."""
     if unit.members:
-        detectors = [trained_before(bench, member) for member in unit.members]
         stores = [bench.compute_features(member) for member in unit.members]
+        detectors = [Detector.load(bench.model_of(member)) for member in unit.members]
         parts = zip(detectors, stores, strict=True)
         heard = Heard.together([Heard.by(detector, bench, store) for detector, store in parts])
         told: Mapping[str, Any] = {"together": [member.key for member in unit.members]}
@@ -177,31 +180,18 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
 
 
 def train_unit(bench: Bench, unit: Unit) -> Detector:
-    """Train a unit in its folder, after its teachers."""
-    teachers = [bench.work / teacher.folder / MODEL for teacher in unit.teachers]
-    for teacher in unit.teachers:
-        trained_before(bench, teacher)
+    """Train a unit in its folder; its teachers have been."""
     bench.compute_features(unit)
     return train(
         bench.clips(unit.train),
         bench.valid,
         out=bench.work / unit.folder,
         strong=unit.train_events,
-        teachers=teachers,
+        teachers=[bench.model_of(teacher) for teacher in unit.teachers],
         settings=unit.settings,
         store=bench.store_of(unit),
         resume=True,
     )
-
-
-def trained_before(bench: Bench, unit: Unit) -> Detector:
-    """Return the detector of a unit that another needs, trained here if its model is gone."""
-    folder = bench.work / unit.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, wait=True, doing="training in"):
-        if not (folder / MODEL).exists():
-            return train_unit(bench, unit)
-    return Detector.load(folder / MODEL)
 
 
 def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
