@@ -12,6 +12,11 @@ from earmark.plots import plot_predictions, save
 from earmark.recipe import CELLS, PUBLISHED, Row, paper_grid
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+TUNINGS = {
+    "weak": "of clips and frames from tags",
+    "gates": "of clips from tags",
+    "strong": "from onsets and offsets",
+}
 
 
 def load_results(plan: str) -> list[Result]:
@@ -27,48 +32,49 @@ def compare(plan: str, tuning: str) -> Comparison:
 
 def pooling_tables() -> str:
     """Return the paper's table beside ours, then every cell, interval and difference."""
-    weak, strong = (compare("pooling", tuning) for tuning in ("weak", "strong"))
+    weak, gates, strong = (compare("pooling", tuning) for tuning in TUNINGS)
     n_runs = sum(len(seeds) for seeds in weak.seeds.values())
     rows: dict[str, Comparison | Mapping[str, Row]] = {
         "ours": weak,
-        "published (evaluation set)": PUBLISHED["evaluation"],
+        **{f"published, {test}": rows for test, rows in PUBLISHED.items()},
     }
     title = "The paper's Table 2: ours on our scenes (mean over seeds), theirs on DCASE 2017 task 4"
     parts = [f"Runs: {n_runs}.", paper_grid(title, rows).to_markdown()]
-    parts.append(share_of_oracle("pooling", weak, strong, CELLS))
-    for comparison in (weak, strong):
+    parts.append(share_of_oracle("pooling", [weak, gates, strong], CELLS))
+    for comparison in (weak, gates, strong):
         parts += [grid.to_markdown() for grid in comparison_grids(comparison)]
     return "\n\n".join(part for part in parts if part)
 
 
 def detector_tables() -> str:
-    """Return the steps to the best detector: every cell, with thresholds of both kinds."""
-    weak, strong = (compare("detector", tuning) for tuning in ("weak", "strong"))
-    parts = [comparison_grids(comparison)[0].to_markdown() for comparison in (weak, strong)]
-    steps = [cell for cell in weak.cells if cell != "oracle"]
-    parts.append(share_of_oracle("detector", weak, strong, steps))
+    """Return the steps to the best detector: every cell, with thresholds of every kind."""
+    comparisons = [compare("detector", tuning) for tuning in TUNINGS]
+    parts = [comparison_grids(comparison)[0].to_markdown() for comparison in comparisons]
+    parts += [grid.to_markdown() for grid in comparison_grids(comparisons[0])[2:]]
+    steps = [cell for cell in comparisons[0].cells if cell != "oracle"]
+    parts.append(share_of_oracle("detector", comparisons, steps))
     return "\n\n".join(part for part in parts if part)
 
 
-def share_of_oracle(plan: str, weak: Comparison, strong: Comparison, cells: Sequence[str]) -> str:
+def share_of_oracle(plan: str, comparisons: Sequence[Comparison], cells: Sequence[str]) -> str:
     """Say how much of the oracle's F1 the best of some cells reaches, by its validation tags."""
     tags: dict[str, list[float]] = {}
     for result in load_results(plan):
         if result.cell in cells:
             found = result.scores["valid"]["mean_average_precision"]
             tags.setdefault(result.cell, []).append(found)
-    if not tags or "oracle" not in weak.cells:
+    if not tags or "oracle" not in comparisons[0].cells:
         return ""
     best = max(tags, key=lambda cell: fmean(tags[cell]))
     sentences = [
         f"By the tags of the validation scenes, the best is *{best}* (mean average precision"
         f" {fmean(tags[best]):.3f})."
     ]
-    for comparison, told in ((weak, "tags"), (strong, "onsets and offsets")):
+    for comparison in comparisons:
         own, oracle = (comparison.cells[cell]["f1"].mean for cell in (best, "oracle"))
         sentences.append(
-            f"With thresholds from {told} it reaches {own / oracle:.0%} of the oracle's F1"
-            f" ({own:.3f} of {oracle:.3f})."
+            f"With thresholds {TUNINGS[comparison.tuning]} it reaches {own / oracle:.0%} of the"
+            f" oracle's F1 ({own:.3f} of {oracle:.3f})."
         )
     return " ".join(sentences)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import earmark
+from earmark import demo
 from earmark.bundle import BOXED, load_bundle
 from earmark.scenery import Scenery
 from earmark.tables import read_table
@@ -41,7 +42,8 @@ def test_it_knows_the_classes_of_the_benchmark_from_tags_alone(bundle):
 
 
 def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
-    scene = earmark.make_scene(earmark.SceneConfig(duration=3.0, event_duration=(0.5, 1.0)), 0)
+    classes = tuple(demo.BOX_NAMES)
+    scene = earmark.make_scene(earmark.SceneConfig(classes=classes, **demo.BOX_SCENE), 0)
     earmark.write_audio(tmp_path / "street.wav", scene.waveform, scene.rate)
     code = (
         "import socket, sys\n"
@@ -54,8 +56,12 @@ def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
-    assert told.splitlines()[0] == "filename\tonset\toffset\tevent_label\tscore"
+    head, *rows = told.splitlines()
+    assert head == "filename\tonset\toffset\tevent_label\tscore"
     detector = earmark.load()
+    found = detector.detect(tmp_path / "street.wav")
+    assert found
+    assert [row.split("\t")[3] for row in rows] == [event.label for event in found]
     assert detector.bundle.labels == load_bundle(BOXED).labels
 
 

@@ -271,6 +271,10 @@ def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch, capsys):
     assert "F1" in said
     assert "SHORT of what was asked" in said
     assert "earmark train --train tags.tsv" in said
+    assert f"The model in the box hears {tmp_path / 'demo' / 'box.wav'}" in said
+    box = said.split("of real recordings alone:\n")[1].split("\n\n")[0]
+    found = [line.split(" s  ")[1] for line in box.splitlines()]
+    assert set(found) & set(demo.BOX_NAMES.values()), found
     for picture in ("hierarchy.png", "detection.png", "history.png"):
         assert (tmp_path / "demo" / picture).read_bytes().startswith(b"\x89PNG")
     demo.run_demo(tmp_path / "demo")  # and again, over what is there

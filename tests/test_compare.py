@@ -14,6 +14,7 @@ import pytest
 from numpy.testing import assert_allclose
 from tones import write_tones
 
+from earmark.checkpoint import HISTORY
 from earmark.compare import Plan, Result, compare_results, run_plan, write_tables
 from earmark.compare.plan import Pair
 from earmark.compare.table import comparison_grids
@@ -111,7 +112,9 @@ def test_the_clip_that_is_shown_is_the_first_with_the_most_events(results):
     shown = [result.shown for result in results]
     assert len({clip["file"] for clip in shown}) == 1
     assert len(shown[0]["frame_probs"]["low"]) == 50  # 4 s at 12.5 frames a second
-    assert shown[0]["thresholds"].keys() == {"weak", "strong"}
+    assert shown[0]["thresholds"].keys() == shown[0]["open"].keys() == {"weak", "gates", "strong"}
+    assert {begin for begin, go_on in shown[0]["thresholds"]["gates"].values()} == {0.5}
+    assert {begin for begin, go_on in shown[0]["thresholds"]["weak"].values()} != {0.5}
 
 
 def test_what_is_done_is_not_done_again(home, results):
@@ -121,6 +124,33 @@ def test_what_is_done_is_not_done_again(home, results):
     assert again == results
     assert told == ["5 units, 5 of them done already."]
     assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_what_is_no_result_is_told(home, results, tmp_path):
+    path = tmp_path / "single-seed0.json"
+    whole = json.loads((home / "out" / path.name).read_text())
+    for slip in ({"scores": {}}, {"counts": {}}, {"scores": {"weak": {}}}):
+        path.write_text(json.dumps(whole | slip))
+        with pytest.raises(DataError, match=r"single-seed0\.json is no result of a comparison"):
+            run_plan(Plan.read(home / "plan.toml"), tmp_path, home / "work")
+
+
+def test_another_way_of_scoring_makes_another_result_but_no_other_model(home, monkeypatch):
+    unit = Plan.read(home / "plan.toml").units()[0]
+    monkeypatch.setattr("earmark.compare.plan.SCORING", 3)
+    changed = Plan.read(home / "plan.toml").units()[0]
+    assert unit.fingerprint != changed.fingerprint
+    assert unit.folder == changed.folder
+
+
+def test_events_that_leave_out_a_validation_clip_are_told_before_any_training(home, tmp_path):
+    first = (home / "valid_strong.tsv").read_text().splitlines()[:2]
+    few = home / "few_strong.tsv"
+    few.write_text("\n".join(first) + "\n")
+    (tmp_path / "plan.toml").write_text(PLAN.replace("valid_strong", "few_strong"))
+    with pytest.raises(DataError, match="clips are not in the table of events"):
+        run_plan(Plan.read(tmp_path / "plan.toml", home), tmp_path / "out", tmp_path / "work", 1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_result_of_other_settings_is_not_taken_for_this_one(home, results, tmp_path):
@@ -344,17 +374,34 @@ def test_killed_it_goes_on_where_it_was(home, tmp_path):
     words = [plan, "--data", home, "--out", tmp_path / "out", "--processes", "2", "--json"]
     command = [sys.executable, "-m", "earmark", "compare", *map(str, words)]
     started = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def half_trained():
+        """Return the histories of units with some epochs behind them and no result."""
+        found = {}
+        for path in tmp_path.glob(f"out/work/*/{HISTORY}"):
+            key = path.parent.name.rpartition("-")[0]
+            rows = path.read_text().splitlines()[1:]
+            if len(rows) > 1 and not (tmp_path / "out" / f"{key}.json").exists():
+                found[path] = rows
+        return found
+
     until = time.monotonic() + 60
-    while not list(tmp_path.glob("out/*.json")) and time.monotonic() < until:
-        time.sleep(0.05)
+    while not (list(tmp_path.glob("out/*.json")) and half_trained()) and time.monotonic() < until:
+        time.sleep(0.02)
     os.kill(started.pid, signal.SIGKILL)
     started.communicate()
     done = {path.name: path.read_bytes() for path in tmp_path.glob("out/*-seed*.json")}
+    begun = half_trained()
     assert 0 < len(done) < 5
+    assert begun
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"5 units, {len(done)} of them done already" in again.stderr
     for name, content in done.items():
         assert (tmp_path / "out" / name).read_bytes() == content
+    for path, rows in begun.items():  # with their seconds: these epochs were not done again
+        after = path.read_text().splitlines()[1:]
+        assert after[: len(rows)] == rows
+        assert len(after) == 8
     assert json.loads(again.stdout)["weak"]["seeds"]["single"] == [0, 1]
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {
         "table.md", "table.json", "runs.png",
@@ -370,8 +417,9 @@ def made_result(cell, seed, error_rate, f_measure=0.5):
     tuned |= {"error_rate": error_rate, "f_measure": f_measure}
     errors = [round(1000 * error_rate)] * 20
     counts = {"tp": [500] * 20, "fp": [500] * 20, "fn": [500] * 20, "errors": errors}
-    curves = {"psds1": 0.3, "psds2": 0.4, "mean_average_precision": 0.6}
-    return Result(cell, seed, "", {"weak": tuned, "curves": curves}, {"weak": counts}, {}, {}, {})
+    ap = {"mean_average_precision": 0.6}
+    scores = {"weak": tuned, "curves": {"psds1": 0.3, **ap}, "valid": ap}
+    return Result(cell, seed, "", scores, {"weak": counts}, {}, {}, {})
 
 
 def test_statistics_are_those_one_computes_by_hand():
@@ -433,8 +481,11 @@ def test_pairs_of_one_change_are_corrected_among_themselves_and_tested_together(
     assert (together.n_runs, together.p_value) == (10, 2 / 2**10)
     assert together.difference == pytest.approx(0.1)
     assert found.together.keys() == {"b less a"}
-    last = comparison_grids(found)[2].rows[-1]
-    assert last[:2] == ("all: b less a", "10")
+    by_seed = found.by_seed["b less a"]["er"]
+    assert (by_seed.n_runs, by_seed.p_value) == (5, 2 / 2**5)
+    assert by_seed.difference == pytest.approx(0.1)
+    last = [row[:2] for row in comparison_grids(found)[2].rows[-2:]]
+    assert last == [("all: b less a", "10"), ("mean of a seed: b less a", "5")]
 
 
 def test_pairs_are_of_the_seeds_that_both_have():
@@ -450,7 +501,7 @@ def test_the_tables_name_every_cell_and_pair(home, results):
     text = (home / "tables" / "table.md").read_text()
     for name in ("| single |", "| hierarchical |", "| oracle |", "hierarchical less single"):
         assert name in text
-    assert [comparison.tuning for comparison in comparisons] == ["weak", "strong"]
+    assert [comparison.tuning for comparison in comparisons] == ["weak", "gates", "strong"]
     assert "oracle less single" not in text  # one seed is no comparison
     assert len(comparison_grids(comparisons[0])) == 3
 
@@ -464,6 +515,7 @@ def test_the_tables_name_every_cell_and_pair(home, results):
         ("model.stages = []", "stages = []", "A setting has a section"),
         ('against = "single"', 'against = "singel"', "'singel'; did you mean 'single'"),
         ('train_events = "train_strong.tsv"', "", "'oracle' is strong; it needs data.train_events"),
+        ('test = "test_strong.tsv"', 'test = ""', r"data\.test is empty"),
         ("seeds = 2", "seeds = 0", "seeds must be 1 or more"),
         ("seeds = 2", "seeds = true", "grid.seeds"),
         ('against = "single"', 'against = "oracle"', "There is no cell to compare 'oracle' with"),

@@ -135,3 +135,9 @@ def test_bad_input_is_told_in_a_sentence(home, tmp_path):
         run_dcase2017(home / "lists", home / "lists", tmp_path / "out")
     with pytest.raises(SettingError, match="did you mean 'linear, single'"):
         run_dcase2017(home / "lists", home / "audio", tmp_path / "out", ["linear single"])
+    for word in ("model.pooling=max", "model.stages=[2]", "training.seed=7"):
+        with pytest.raises(SettingError, match=f"sets {word.split('=')[0]} itself"):
+            run_dcase2017(home / "lists", home / "audio", tmp_path / "out", settings=[word])
+    (tmp_path / CLASSES).write_bytes(b"1\t\xff\xfe\n")
+    with pytest.raises(DataError, match="is not in UTF-8"):
+        read_classes(tmp_path / CLASSES)

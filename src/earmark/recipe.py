@@ -20,7 +20,7 @@ from earmark.compare.plan import CellConfig, Plan
 from earmark.compare.run import run_plan, write_tables
 from earmark.compare.table import Comparison
 from earmark.data import Manifest
-from earmark.errors import DataError, choose
+from earmark.errors import DataError, SettingError, choose
 from earmark.events import read_events, write_events
 from earmark.report import Grid
 from earmark.settings import Settings
@@ -109,14 +109,20 @@ def run_dcase2017(
     """
     folder, tables = Path(lists), Path(out) / "tables"
     chosen = [choose("cell", cell, CELLS) for cell in cells or CELLS]
-    base = Settings.load(preset, words=settings)
+    base, own = Settings.load(preset, words=settings), Settings.load(preset)
+    for section, name in (("model", "pooling"), ("model", "stages"), ("training", "seed")):
+        changed, kept = (getattr(getattr(of, section), name) for of in (base, own))
+        if changed != kept:
+            raise SettingError(
+                f"The recipe sets {section}.{name} itself, for each cell and run. Got {changed!r}."
+            )
     labels = read_classes(folder / CLASSES)
     _write_tables(folder, Path(audio), tables, labels, tell)
     sets = {}
     for name in TESTS:
         plan = _plan(tables, Path(audio), name, chosen, seeds, base, labels)
         results = run_plan(plan, Path(out) / name, Path(out) / "work", processes, tell)
-        (sets[name],) = write_tables(plan, results, Path(out) / name)
+        sets[name] = write_tables(plan, results, Path(out) / name)[0]
     return sets
 
 
@@ -187,6 +193,8 @@ def read_classes(path: Path) -> tuple[str, ...]:
         lines = path.read_text(encoding="utf-8").splitlines()[1:]
     except FileNotFoundError:
         raise DataError(f"There is no {path}; give the folder of the official lists.") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not in UTF-8; save it so.") from None
     labels = tuple(line.split("\t")[-1].strip() for line in lines if line.strip())
     if not labels:
         raise DataError(f"{path} names no class.")

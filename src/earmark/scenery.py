@@ -9,7 +9,7 @@ seen from the file. Sets that are to share no recording name different folds.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,12 +54,18 @@ class Scenery:
         for name in tree:
             choose(f"table in {source}", name, ("bank", "scenes", "sets"))
         for name in ("bank", "sets"):
-            if not tree.get(name):
+            if not (tree.get(name) and isinstance(tree[name], Mapping)):
                 raise SettingError(f"{source} needs a table [{name}]; see benchmarks/scenes.toml.")
+        sets = {name: build(SetConfig, f"sets.{name}", of) for name, of in tree["sets"].items()}
+        for name, of in sets.items():
+            if of.n < 1 or of.seed < 0 or not of.folds:
+                raise SettingError(
+                    f"sets.{name} needs n of 1 or more, a seed of 0 or more, and a fold."
+                )
         return cls(
             build(BankConfig, "bank", tree["bank"]),
             build(SceneConfig, "scenes", tree.get("scenes", {})),
-            {name: build(SetConfig, f"sets.{name}", of) for name, of in tree["sets"].items()},
+            sets,
             source.parent,
         )
 
@@ -81,10 +87,7 @@ class Scenery:
         table, audio = (self.folder / path for path in (self.bank.table, self.bank.audio))
         banks = {}  # all of them before anything is written
         for name in chosen:
-            n, seed, folds = vars(self.sets[name]).values()
-            if n < 1 or seed < 0:
-                raise SettingError(f"sets.{name} needs n of 1 or more, a seed of 0 or more.")
-            banks[name] = Soundbank.from_table(table, audio, folds)
+            banks[name] = Soundbank.from_table(table, audio, self.sets[name].folds)
         written = {}
         for name in chosen:
             config = self.sets[name]

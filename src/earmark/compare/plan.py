@@ -39,6 +39,9 @@ from typing import Any, NamedTuple
 from earmark.errors import DataError, SettingError, choose
 from earmark.settings import Settings
 from earmark.strict import build, read_toml
+from earmark.tuning.tune import START
+
+SCORING = 2  # of what `earmark.compare.unit` measures; another one when that changes
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,9 @@ class Plan:
         if "data" not in tree:
             raise SettingError(f"{source} needs a table [data] with train, valid and test.")
         tables = build(DataConfig, "data", tree["data"])
+        for table in ("train", "valid", "test"):
+            if not getattr(tables, table):
+                raise SettingError(f"{source}: data.{table} is empty; it names a table.")
         folder = source.parent if data is None else Path(data)
         paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
         audio = paths.pop("audio", None)
@@ -243,7 +249,7 @@ class Plan:
             tables["train"],
             events,
             learned,
-            _fingerprint(learned, *map(_digest, scored)),
+            _fingerprint(learned, SCORING, dict(START), *map(_digest, scored)),
             teachers,
             members,
         )

@@ -63,7 +63,7 @@ def read_result(out: Path, unit: Unit) -> Result | None:
     if result.fingerprint != unit.fingerprint:
         raise SettingError(
             f"{path} was made with other settings, tables or runs to build on than the plan has "
-            "now; choose another --out, or remove it."
+            "now, or scored in another way; choose another --out, or remove it."
         )
     return result
 

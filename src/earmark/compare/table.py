@@ -6,8 +6,8 @@ clips (a bootstrap) make of the mean; the squares of both margins add up. It end
 does: at 0, and at 1 or never. Differences are paired by seed and come from `compare_runs`:
 Student's interval, a p-value of sign flips, and the same corrected (Holm) for the pairs of one
 change, or for those without one. Where several pairs share a change, all their runs are tested
-together, too, each pair of runs flipped by itself: runs of one seed with different poolings are
-taken for independent.
+together, too, each pair of runs flipped by itself, as if runs of one seed with different poolings
+were independent; and, without that, the means over the pairs of each seed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class Metric(NamedTuple):
     """Where a score stands in a result, and the most that it can be; the least is 0."""
 
     title: str
-    group: str  # "tuned" stands for "weak" or "strong", whichever the table is of
+    group: str  # "tuned" stands for "weak", "gates" or "strong", whichever the table is of
     name: str
     most: float = 1.0
 
@@ -55,6 +55,7 @@ METRICS = {
     "event": Metric("event F1", "tuned", "event_f_measure"),
     "psds1": Metric("PSDS1", "curves", "psds1"),
     "map": Metric("mAP", "curves", "mean_average_precision"),
+    "valid": Metric("mAP, valid", "valid", "mean_average_precision"),
 }
 HEADLINES = ("er", "f1", "event", "psds1", "map")
 
@@ -75,12 +76,13 @@ class Comparison:
     """All cells and pairs, by metric.
 
     Args:
-        tuning: "weak" or "strong": which labels of the validation clips the thresholds come from.
+        tuning: "weak", "gates" or "strong": where the thresholds come from; see `compare.unit`.
         seeds: cell -> the seeds of its runs, in the order of `values`.
         cells: cell -> metric -> its scores.
         pairs: pair of cells -> metric -> their difference.
         corrected: pair of cells -> metric -> p-value corrected for the pairs of the same change.
         together: change -> metric -> the difference over all pairs that share it.
+        by_seed: the same of the means of each seed.
     """
 
     tuning: str
@@ -89,6 +91,7 @@ class Comparison:
     pairs: dict[Pair, dict[str, RunDifference]]
     corrected: dict[Pair, dict[str, float]]
     together: dict[str, dict[str, RunDifference]]
+    by_seed: dict[str, dict[str, RunDifference]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -107,9 +110,12 @@ class Comparison:
                 }
                 for pair, metrics in self.pairs.items()
             ],
-            "together": {
-                change: {name: found.to_dict() for name, found in metrics.items()}
-                for change, metrics in self.together.items()
+            **{
+                title: {
+                    change: {name: found.to_dict() for name, found in metrics.items()}
+                    for change, metrics in of.items()
+                }
+                for title, of in (("together", self.together), ("by_seed", self.by_seed))
             },
         }
 
@@ -144,6 +150,7 @@ def compare_results(
     found = {pair: _compare(*of_pair, tuning) for pair, of_pair in shared.items()}
     corrected: dict[Pair, dict[str, float]] = {pair: {} for pair in found}
     together: dict[str, dict[str, RunDifference]] = {}
+    by_seed: dict[str, dict[str, RunDifference]] = {}
     for change in dict.fromkeys(pair.change for pair in found):
         family = [pair for pair in found if pair.change == change]
         for name in METRICS:
@@ -153,14 +160,22 @@ def compare_results(
         if change and len(family) > 1:
             all_a, all_b = ([run for p in family for run in shared[p][side]] for side in (0, 1))
             together[change] = _compare(all_a, all_b, tuning)
-    return Comparison(tuning, seeds, cells, found, corrected, together)
+            if len({run.seed for run in all_a}) > 1:
+                by_seed[change] = _compare(all_a, all_b, tuning, by_seed=True)
+    return Comparison(tuning, seeds, cells, found, corrected, together, by_seed)
 
 
-def _compare(a: Sequence[Result], b: Sequence[Result], tuning: str) -> dict[str, RunDifference]:
-    return {
-        name: compare_runs(_values(a, metric, tuning), _values(b, metric, tuning))
-        for name, metric in METRICS.items()
-    }
+def _compare(
+    a: Sequence[Result], b: Sequence[Result], tuning: str, by_seed: bool = False
+) -> dict[str, RunDifference]:
+    found = {}
+    for name, metric in METRICS.items():
+        pairs = np.array([_values(side, metric, tuning) for side in (a, b)])
+        if by_seed:
+            seeds = np.array([run.seed for run in a])
+            pairs = np.array([pairs[:, seeds == seed].mean(axis=1) for seed in np.unique(seeds)]).T
+        found[name] = compare_runs(*pairs.tolist())
+    return found
 
 
 def _values(results: Sequence[Result], metric: Metric, tuning: str) -> list[float]:
@@ -208,7 +223,8 @@ _FROM_COUNTS = {"error_rate": _error_rates, "f_measure": _f_measures}
 def comparison_grids(comparison: Comparison) -> list[Grid]:
     """Return a table of the cells and one of the pairs."""
     told = {
-        "weak": "thresholds from tags alone",
+        "weak": "thresholds of clips and frames from tags alone",
+        "gates": "thresholds of clips from tags, of frames as `earmark train` leaves them",
         "strong": "thresholds from onsets and offsets of the validation clips",
     }[comparison.tuning]
     rows = []
@@ -240,12 +256,13 @@ def comparison_grids(comparison: Comparison) -> list[Grid]:
         ]
         pairs += [
             (
-                f"all: {change}",
+                f"{told}: {change}",
                 str(metrics["er"].n_runs),
                 *(_difference(metrics[name]) for name in HEADLINES),
                 p_text(metrics["er"].smallest_p),
             )
-            for change, metrics in comparison.together.items()
+            for told, of in (("all", comparison.together), ("mean of a seed", comparison.by_seed))
+            for change, metrics in of.items()
         ]
         title = (
             "Differences, paired by seed: mean [95 % interval], p (p corrected for the pairs of the"

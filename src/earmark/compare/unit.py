@@ -1,10 +1,11 @@
 """One unit of a plan -> its result: train, tune, and score on the test clips.
 
 Conventions: a result is one JSON file, written last and at once: where it is, the unit is done. A
-unit that was stopped goes on from its checkpoint. Thresholds are tuned on the validation clips from
-tags alone ("weak") and, where the plan has their events, from those ("strong"); what no threshold
-decides stands under "curves". Test clips are heard whole. Of a unit that hears others together,
-what is tuned and scored is the mean of what they say.
+unit that was stopped goes on from its checkpoint. Thresholds are tuned three times on the
+validation clips: of clips and frames, from tags alone ("weak"); of clips from tags, with the
+frames' as they are ("gates": what `earmark train` does); and, where the plan has their events, all
+from those ("strong"). What no threshold decides stands under "curves". Test clips are heard whole.
+Of a unit that hears others together, what is tuned and scored is the mean of what they say.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ from earmark.frames import Frames
 from earmark.learning import MODEL, readable, train
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.event import event_scores
-from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, psds_scores
+from earmark.metrics.psds import SCENARIO_1, psds_scores
 from earmark.metrics.segment import count_segments
 from earmark.predictions import Predictions, mean_of, predict_clips
 from earmark.store import FeatureStore, build_store
@@ -38,6 +39,7 @@ from earmark.tables import write_beside
 from earmark.tuning import tune_decoding, tune_gates
 
 FEATURES = "features"
+TUNED = {"weak": "tags", "gates": "start"}  # where the thresholds of frames come from
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,12 @@ class Result:
         cell: of the plan.
         seed: of the training.
         fingerprint: of settings and tables; a result of others is not taken for this one.
-        scores: "weak", "strong" and "curves" -> name -> value, on the test clips; "valid" -> the
-            same of the tags of the validation clips, to choose by.
-        counts: "weak" and "strong" -> "tp", "fp", "fn" and "errors" of each test clip, in
-            segments, from which error bars are made.
+        scores: "weak", "gates", "strong" and "curves" -> name -> value, on the test clips;
+            "valid" -> the same of the tags of the validation clips, to choose by.
+        counts: "weak", "gates" and "strong" -> "tp", "fp", "fn" and "errors" of each test clip,
+            in segments, from which error bars are made.
         shown: one test clip, that with the most events (the first of them): its events, the frame
-            probabilities of their classes, and their thresholds.
+            probabilities of their classes, their thresholds, and whether their gates are open.
         training: epochs, losses, seconds.
         versions: of what made it.
     """
@@ -76,9 +78,12 @@ class Result:
     def read(cls, path: Path) -> "Result":
         """Read what `write` wrote."""
         try:
-            return build(cls, path.stem, json.loads(path.read_text(encoding="utf-8")))
+            result = build(cls, path.stem, json.loads(path.read_text(encoding="utf-8")))
+            if {*result.scores} >= {*TUNED, "curves", "valid"} and {*result.counts} >= {*TUNED}:
+                return result
         except (json.JSONDecodeError, UnicodeDecodeError, SettingError):
-            raise DataError(f"{path} is no result of a comparison; remove it.") from None
+            pass
+        raise DataError(f"{path} is no result of a comparison; remove it.")
 
 
 class Bench:
@@ -91,6 +96,10 @@ class Bench:
         self.labels = self.clips(plan.data["train"]).labels
         self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
         self.truth: Mapping[str, list[Event]] = read_events(plan.data["test"])
+        self.valid_events: Mapping[str, Sequence[Event]] = {}
+        if "valid_events" in plan.data:
+            valid = self.valid.with_events(read_events(plan.data["valid_events"]))
+            self.valid_events = dict(zip(valid.files, valid.events, strict=True))
 
     def clips(self, table: Path) -> Manifest:
         """Return the clips of a table, all of whose recordings are there."""
@@ -163,11 +172,13 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
         heard = Heard.by(detector, bench, bench.compute_features(unit))
         kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
         told = {name: detector.bundle.training[name] for name in kept}
-    said, ruler, labels = heard.valid, heard.ruler, heard.labels
-    gated = tune_gates(said.curves, said.clip_probs, ruler, labels, bench.valid.tags)
-    decodings = {"weak": gated.decoding}
-    if "valid_events" in bench.plan.data:
-        decodings["strong"] = tune_on_strong(heard, bench, gated.decoding)
+    said = heard.valid.curves, heard.valid.clip_probs, heard.ruler, heard.labels
+    decodings = {
+        name: tune_gates(*said, bench.valid.tags, threshold_from).decoding
+        for name, threshold_from in TUNED.items()
+    }
+    if bench.valid_events:
+        decodings["strong"] = tune_on_strong(heard, bench, decodings["gates"])
     scores: dict[str, dict[str, float]] = {
         "curves": score_curves(heard, bench),
         "valid": score_tags(heard, bench.valid),
@@ -196,13 +207,12 @@ def train_unit(bench: Bench, unit: Unit) -> Detector:
 
 def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
     """Return the decoding that does best on the events of the validation clips."""
-    events = read_events(bench.plan.data["valid_events"])
     tuned = tune_decoding(
         heard.valid.curves,
         heard.valid.clip_probs,
         heard.ruler,
         heard.labels,
-        reference=[events.get(file, []) for file in bench.valid.files],
+        reference=[bench.valid_events[file] for file in bench.valid.files],
         durations=[heard.ruler.onset(len(curve)) for curve in heard.valid.curves],
         start=start,
         objective="f_measure",
@@ -224,7 +234,6 @@ def score_curves(heard: Heard, bench: Bench) -> dict[str, float]:
     tags = clip_scores(tags_of(bench.truth), probs=probs, labels=heard.labels)
     return {
         "psds1": psds_scores(bench.truth, curves, **SCENARIO_1).value,
-        "psds2": psds_scores(bench.truth, curves, **SCENARIO_2).value,
         "mean_average_precision": tags.mean_average_precision,
     }
 
@@ -253,12 +262,8 @@ def score_events(
         "f_measure": ("f_measure", "precision", "recall"),
     }
     scores = {name: overall[group][name] for group, wanted in names.items() for name in wanted}
-    scores["class_f_measure"] = segments.scores().class_wise_average["f_measure"]["f_measure"]
     scores["event_f_measure"] = event_scores(
         bench.truth, found, heard.labels, **Scoring().collars, empty_as_zero=True
-    ).f_measure
-    scores["clip_f_measure"] = clip_scores(
-        tags_of(bench.truth), tags_of(found), labels=heard.labels, empty_as_zero=True
     ).f_measure
     errors = segments.substitutions + segments.deletions + segments.insertions
     tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
@@ -273,7 +278,7 @@ def show(heard: Heard, bench: Bench, decodings: Mapping[str, Decoding]) -> dict[
     )
     events = bench.truth[file]
     labels = sorted({event.label for event in events})
-    curve = heard.test.curves[number]
+    curve, gates = heard.test.curves[number], heard.test.clip_probs[number]
     columns = {label: curve[:, heard.labels.index(label)] for label in labels}
     return {
         "file": file,
@@ -282,6 +287,13 @@ def show(heard: Heard, bench: Bench, decodings: Mapping[str, Decoding]) -> dict[
         "frame_probs": {name: np.round(curve, 4).tolist() for name, curve in columns.items()},
         "thresholds": {
             name: {label: decoding.rule(label)[:2] for label in labels}
+            for name, decoding in decodings.items()
+        },
+        "open": {
+            name: {
+                label: bool(gates[heard.labels.index(label)] >= decoding.rule(label).tag_threshold)
+                for label in labels
+            }
             for name, decoding in decodings.items()
         },
     }

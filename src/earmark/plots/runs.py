@@ -40,13 +40,16 @@ def plot_runs(values: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
 def plot_predictions(panels: Mapping[str, Mapping[str, Any]], n_columns: int = 2) -> "Figure":
     """Draw the frame probabilities of one clip as several networks see it, with the truth.
 
+    Dotted is the threshold at which an event begins, dashed the one below which it ends; a class
+    whose gate is closed, so that it has no event whatever its frames say, is drawn thin.
+
     Args:
-        panels: title -> what a result shows: "events", "frame_probs", "thresholds" and "hop"; see
-            `earmark.compare.unit.Result`.
+        panels: title -> what a result shows: "events", "frame_probs", "thresholds", "open" and
+            "hop"; see `earmark.compare.unit.Result`.
         n_columns: panels side by side.
 
     >>> shown = {"hop": 0.08, "events": [[0.1, 0.3, "dog"]], "frame_probs": {"dog": [0.1, 0.9]},
-    ...          "thresholds": {"weak": {"dog": [0.5, 0.25]}}}
+    ...          "thresholds": {"weak": {"dog": [0.5, 0.25]}}, "open": {"weak": {"dog": True}}}
     >>> len(plot_predictions({"single": shown, "hierarchical": shown}).axes)
     2
     """
@@ -58,8 +61,11 @@ def plot_predictions(panels: Mapping[str, Mapping[str, Any]], n_columns: int = 2
         for number, (label, probs) in enumerate(shown["frame_probs"].items()):
             colour = colours[number % len(colours)]
             times = (np.arange(len(probs)) + 0.5) * shown["hop"]
-            axes.plot(times, probs, color=colour, lw=1.2, label=plain_text(label))
-            axes.axhline(shown["thresholds"]["weak"][label][0], color=colour, lw=0.6, ls=":")
+            width = 1.4 if shown["open"]["weak"][label] else 0.5
+            axes.plot(times, probs, color=colour, lw=width, label=plain_text(label))
+            begin, go_on = shown["thresholds"]["weak"][label]
+            axes.axhline(begin, color=colour, lw=0.6, ls=":")
+            axes.axhline(go_on, color=colour, lw=0.6, ls="--")
             for onset, offset, of in shown["events"]:
                 if of == label:
                     height = 1.04 + 0.05 * number

@@ -101,8 +101,11 @@ def tune_gates(
     ruler: Frames,
     labels: Sequence[str],
     tags: Sequence[Collection[str]],
+    threshold_from: str = "start",
 ) -> Tuned:
     """Return the decoding that `earmark train` gives: `START`, and gates from validation tags.
+
+    With `threshold_from="tags"` the thresholds of the frames are tuned before, as well.
 
     >>> import numpy as np
     >>> curves = [np.full((5, 1), 0.9)] * 2
@@ -117,6 +120,6 @@ def tune_gates(
         labels,
         tags=tags,
         start=Decoding.uniform(labels, **START),
-        threshold_from="start",
+        threshold_from=threshold_from,
         objective="f_measure",
     )
