@@ -180,7 +180,7 @@ class Plan:
         paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
         audio = paths.pop("audio", None)
         base = Settings.load(tree.get("preset", "fast"))
-        cells = read_cells(source)  # which looks whether tables are tables
+        cells = _cells(tree, source)  # which looks whether tables are tables
         base = base.changed(tree.get("settings", {}), str(source))
         for changes in (tree.get("settings", {}), *(cell.settings for cell in cells.values())):
             if "seed" in changes.get("training", {}):
@@ -297,7 +297,10 @@ def _digest(table: Path) -> str:
 def read_cells(path: str | os.PathLike[str]) -> dict[str, CellConfig]:
     """Return the cells of a plan alone, in its order; its tables need not be there."""
     source = Path(path)
-    tree = read_toml(source)
+    return _cells(read_toml(source), source)
+
+
+def _cells(tree: Mapping[str, Any], source: Path) -> dict[str, CellConfig]:
     for table in ("grid", "cells", "settings"):
         if not isinstance(tree.get(table, {}), Mapping):
             raise SettingError(f"{source}: [{table}] is a table. Got {tree[table]!r}.")
