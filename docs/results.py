@@ -53,7 +53,6 @@ def detector_tables() -> str:
     """Return the steps to the best detector: every cell, with thresholds of every kind."""
     comparisons = [compare("detector", tuning) for tuning in TUNINGS]
     parts = [comparison_grids(comparison)[0].to_markdown() for comparison in comparisons]
-    parts += [grid.to_markdown() for grid in comparison_grids(comparisons[0])[2:]]
     steps = [cell for cell in comparisons[0].cells if cell != "oracle"]
     parts.append(share_of_oracle("detector", comparisons, steps))
     return "\n\n".join(part for part in parts if part)
