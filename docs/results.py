@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 from earmark.compare import run
 from earmark.compare.plan import pairs_of, read_cells
@@ -43,10 +43,10 @@ def pooling_tables() -> str:
     minutes = median(result.training["seconds"] for result in load_results("pooling")) / 60
     runs = f"Runs: {n_runs}, of {minutes:.1f} minutes of training each (median), two at a time."
     parts = [runs, paper_grid(title, rows).to_markdown()]
-    parts.append(share_of_oracle("pooling", [weak, gates, strong], CELLS))
+    parts.append(share_of_oracle([weak, gates, strong], CELLS))
     for comparison in (weak, gates, strong):
         parts += [grid.to_markdown() for grid in comparison_grids(comparison)]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(parts)
 
 
 def detector_tables() -> str:
@@ -54,23 +54,17 @@ def detector_tables() -> str:
     comparisons = [compare("detector", tuning) for tuning in TUNINGS]
     parts = [comparison_grids(comparison)[0].to_markdown() for comparison in comparisons]
     steps = [cell for cell in comparisons[0].cells if cell != "oracle"]
-    parts.append(share_of_oracle("detector", comparisons, steps))
-    return "\n\n".join(part for part in parts if part)
+    parts.append(share_of_oracle(comparisons, steps))
+    return "\n\n".join(parts)
 
 
-def share_of_oracle(plan: str, comparisons: Sequence[Comparison], cells: Sequence[str]) -> str:
+def share_of_oracle(comparisons: Sequence[Comparison], cells: Sequence[str]) -> str:
     """Say how much of the oracle's F1 the best of some cells reaches, by its validation tags."""
-    tags: dict[str, list[float]] = {}
-    for result in load_results(plan):
-        if result.cell in cells:
-            found = result.scores["valid"]["mean_average_precision"]
-            tags.setdefault(result.cell, []).append(found)
-    if not tags or "oracle" not in comparisons[0].cells:
-        return ""
-    best = max(tags, key=lambda cell: fmean(tags[cell]))
+    tags = {cell: comparisons[0].cells[cell]["valid"].mean for cell in cells}
+    best = max(tags, key=lambda cell: tags[cell])
     sentences = [
         f"By the tags of the validation scenes, the best is *{best}* (mean average precision"
-        f" {fmean(tags[best]):.3f})."
+        f" {tags[best]:.3f})."
     ]
     for comparison in comparisons:
         own, oracle = (comparison.cells[cell]["f1"].mean for cell in (best, "oracle"))

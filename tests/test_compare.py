@@ -378,7 +378,7 @@ def test_killed_it_goes_on_where_it_was(home, tmp_path):
     def half_trained():
         """Return the histories of units with some epochs behind them and no result."""
         found = {}
-        for path in tmp_path.glob(f"out/work/*/{HISTORY}"):
+        for path in (tmp_path / "out" / "work").glob(f"*/{HISTORY}"):
             key = path.parent.name.rpartition("-")[0]
             rows = path.read_text().splitlines()[1:]
             if len(rows) > 1 and not (tmp_path / "out" / f"{key}.json").exists():
