@@ -12,6 +12,7 @@ from tones import SMALL, TONES, write_tones
 
 import earmark
 from earmark.audio import read_audio, write_audio
+from earmark.bundle import load_bundle
 from earmark.checkpoint import CHECKPOINT
 from earmark.events import read_events
 
@@ -144,6 +145,13 @@ def test_tune_from_weak_and_from_strong_labels(home):
     where = ["--model", "run/model.earmark", "--audio", "audio"]
     weak = run("tune", *where, "--valid", "valid_weak.tsv", "--out", "weak.earmark", cwd=home)
     assert "tuned from weak labels" in weak.stdout
+    shared = ["tune", *where, "--valid", "valid_weak.tsv", "--shared", "--out", "shared.earmark"]
+    run(*shared, cwd=home)
+    before, after = (load_bundle(home / f"{x}.earmark").decoding for x in ("run/model", "shared"))
+    assert after.threshold == before.threshold
+    assert len({*after.tag_threshold}) == 1 < len({*before.tag_threshold})
+    refused = run(*shared, "--objective", "error_rate", cwd=home, code=2)
+    assert "objective='f_measure'" in refused.stderr
     strong = run(
         "tune", *where, "--valid", "valid_strong.tsv", "--strong", "--objective", "error_rate",
         "--out", "strong.earmark", "--json", cwd=home,

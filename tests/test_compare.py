@@ -25,6 +25,7 @@ from earmark.journal import locked
 from earmark.learning import MODEL, TEACHING
 from earmark.metrics.clip import clip_scores, tags_of
 
+WAYS = ("weak", "gates", "shared", "strong")
 PLAN = """
 preset = "fast"
 
@@ -112,8 +113,9 @@ def test_the_clip_that_is_shown_is_the_first_with_the_most_events(results):
     shown = [result.shown for result in results]
     assert len({clip["file"] for clip in shown}) == 1
     assert len(shown[0]["frame_probs"]["low"]) == 50  # 4 s at 12.5 frames a second
-    assert shown[0]["thresholds"].keys() == shown[0]["open"].keys() == {"weak", "gates", "strong"}
-    assert {begin for begin, go_on in shown[0]["thresholds"]["gates"].values()} == {0.5}
+    assert shown[0]["thresholds"].keys() == shown[0]["open"].keys() == set(WAYS)
+    for way in ("gates", "shared"):
+        assert {begin for begin, go_on in shown[0]["thresholds"][way].values()} == {0.5}
     assert {begin for begin, go_on in shown[0]["thresholds"]["weak"].values()} != {0.5}
 
 
@@ -137,7 +139,7 @@ def test_what_is_no_result_is_told(home, results, tmp_path):
 
 def test_another_way_of_scoring_makes_another_result_but_no_other_model(home, monkeypatch):
     unit = Plan.read(home / "plan.toml").units()[0]
-    monkeypatch.setattr("earmark.compare.plan.SCORING", 3)
+    monkeypatch.setattr("earmark.compare.plan.SCORING", 0)
     changed = Plan.read(home / "plan.toml").units()[0]
     assert unit.fingerprint != changed.fingerprint
     assert unit.folder == changed.folder
@@ -501,7 +503,7 @@ def test_the_tables_name_every_cell_and_pair(home, results):
     text = (home / "tables" / "table.md").read_text()
     for name in ("| single |", "| hierarchical |", "| oracle |", "hierarchical less single"):
         assert name in text
-    assert [comparison.tuning for comparison in comparisons] == ["weak", "gates", "strong"]
+    assert [comparison.tuning for comparison in comparisons] == list(WAYS)
     assert "oracle less single" not in text  # one seed is no comparison
     assert len(comparison_grids(comparisons[0])) == 3
 

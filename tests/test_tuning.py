@@ -203,6 +203,51 @@ class TestFromTags:
         assert tuned.score == pytest.approx(n_errors / sum(map(len, tags)))
         assert tuned.score <= tuned.start_score
 
+    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("threshold_from", ["tags", "start"])
+    def test_shared_thresholds_are_the_best_for_all_classes_as_one(self, seed, threshold_from):
+        curves, clip_probs, tags, _ = make_clips(8, seed)
+        start = Decoding.uniform(LABELS, 0.3, low_threshold=0.15, tag_threshold=0.2)
+        tuned = tune_decoding(
+            curves, clip_probs, RULER, LABELS, tags=tags, start=start, shared=True,
+            threshold_from=threshold_from, objective="f_measure",
+        )  # fmt: skip
+        rules = {tuned.decoding.rule(label) for label in LABELS}
+        assert len(rules) == 1
+        truth = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
+        peaks = np.array([peaks_of(curves, at) for at in range(len(LABELS))])
+        gates = clip_probs.T.astype(float)
+
+        def f_measure(threshold, gate):
+            active = (peaks >= threshold) & (gates >= gate)
+            return 2 * (truth & active).sum() / (truth.sum() + active.sum())
+
+        thresholds, ungated = [0.3], 0.0
+        if threshold_from == "tags":
+            thresholds = brute_thresholds(peaks.ravel())
+            ungated = max(f_measure(threshold, 0.0) for threshold in thresholds)
+            thresholds = [
+                threshold for threshold in thresholds if f_measure(threshold, 0.0) == ungated
+            ]
+        best = max(
+            f_measure(t, g) for t in thresholds for g in (0.0, *brute_thresholds(gates.ravel()))
+        )
+        (rule,) = rules
+        assert tuned.score == pytest.approx(f_measure(rule.threshold, rule.tag_threshold))
+        assert ungated <= tuned.score <= best
+        if threshold_from == "start":
+            assert tuned.score == pytest.approx(best)
+            assert rule._replace(tag_threshold=0.2) == start.rule("dog")
+
+    def test_a_class_that_nothing_tells_of_shares_the_thresholds_of_the_others(self):
+        curves, clip_probs, tags, _ = make_clips()
+        tags = [of_clip - {"cat"} for of_clip in tags]
+        tuned = tune_decoding(
+            curves, clip_probs, RULER, LABELS, tags=tags, shared=True, objective="f_measure"
+        )
+        assert tuned.decoding.rule("cat") == tuned.decoding.rule("dog")
+        assert tuned.classes["cat"].note == "no clip with this tag: thresholds of the others"
+
     def test_a_class_that_is_hardly_told_apart_keeps_silent_for_the_good_of_all(self):
         rng = np.random.default_rng(0)
         sure, tags = np.repeat([0.9, 0.1], 20), [{"dog"}] * 20 + [set()] * 20
@@ -425,6 +470,7 @@ class TestArguments:
             ({"reference": [[]] * 4}, "either tags=... .* or reference=..."),
             ({"tags": [set()] * 3}, "one entry for each of 4 clips. Got 3"),
             ({"threshold_from": "tag"}, "did you mean 'tags'"),
+            ({"shared": True}, "shared where tags=... and objective='f_measure'"),
             ({"bounds": (0.5, 0.5)}, "bounds must be"),
             ({"start": Decoding.uniform(["dog"])}, "start must have the labels"),
             ({"clip_probs": np.zeros((4, 2))}, r"here \(4, 3\). Got the shape \(4, 2\)"),

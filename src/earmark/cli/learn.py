@@ -101,6 +101,9 @@ def tune(
     objective: Annotated[
         str | None, typer.Option(help="f_measure (of all classes), class_f_measure or error_rate.")
     ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="From tags: one gate for all classes, nothing else.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Model file; else in place.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -109,6 +112,8 @@ def tune(
     from earmark.detector import Detector
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
+    if shared:
+        choices = {"shared": True, "threshold_from": "start", "objective": objective or "f_measure"}
     detector = Detector.load(model)
     tuned, found = learning.tune(detector, valid, audio, strong=strong, tell=tell, **choices)
     path = tuned.save(out or model)

@@ -41,7 +41,7 @@ from earmark.settings import Settings
 from earmark.strict import build, read_toml
 from earmark.tuning.tune import START
 
-SCORING = 2  # of what `earmark.compare.unit` measures; another one when that changes
+SCORING = 3  # of what `earmark.compare.unit` measures; another one when that changes
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Metric(NamedTuple):
     """Where a score stands in a result, and the most that it can be; the least is 0."""
 
     title: str
-    group: str  # "tuned" stands for "weak", "gates" or "strong", whichever the table is of
+    group: str  # "tuned" stands for a way of tuning, whichever the table is of
     name: str
     most: float = 1.0
 
@@ -76,7 +76,7 @@ class Comparison:
     """All cells and pairs, by metric.
 
     Args:
-        tuning: "weak", "gates" or "strong": where the thresholds come from; see `compare.unit`.
+        tuning: "weak", "gates", "shared" or "strong": whence thresholds come; see `compare.unit`.
         seeds: cell -> the seeds of its runs, in the order of `values`.
         cells: cell -> metric -> its scores.
         pairs: pair of cells -> metric -> their difference.
@@ -225,6 +225,7 @@ def comparison_grids(comparison: Comparison) -> list[Grid]:
     told = {
         "weak": "thresholds of clips and frames from tags alone",
         "gates": "thresholds of clips from tags, of frames as `earmark train` leaves them",
+        "shared": "one threshold of clips for all classes, from tags; of frames the same as before",
         "strong": "thresholds from onsets and offsets of the validation clips",
     }[comparison.tuning]
     rows = []

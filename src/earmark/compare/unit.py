@@ -1,10 +1,11 @@
 """One unit of a plan -> its result: train, tune, and score on the test clips.
 
 Conventions: a result is one JSON file, written last and at once: where it is, the unit is done. A
-unit that was stopped goes on from its checkpoint. Thresholds are tuned three times on the
+unit that was stopped goes on from its checkpoint. Thresholds are tuned four times on the
 validation clips: of clips and frames, from tags alone ("weak"); of clips from tags, with the
-frames' as they are ("gates": what `earmark train` does); and, where the plan has their events, all
-from those ("strong"). What no threshold decides stands under "curves". Test clips are heard whole.
+frames' as they are ("gates": what `earmark train` does); the same, one for all classes ("shared");
+and, where the plan has their events, all from those ("strong"). What no threshold decides stands
+under "curves". Test clips are heard whole.
 Of a unit that hears others together, what is tuned and scored is the mean of what they say.
 """
 
@@ -39,7 +40,11 @@ from earmark.tables import write_beside
 from earmark.tuning import tune_decoding, tune_gates
 
 FEATURES = "features"
-TUNED = {"weak": "tags", "gates": "start"}  # where the thresholds of frames come from
+TUNED: Mapping[str, Mapping[str, Any]] = {  # from tags: what `tune_gates` is told
+    "weak": {"threshold_from": "tags"},
+    "gates": {},
+    "shared": {"shared": True},
+}
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,10 @@ class Result:
         cell: of the plan.
         seed: of the training.
         fingerprint: of settings and tables; a result of others is not taken for this one.
-        scores: "weak", "gates", "strong" and "curves" -> name -> value, on the test clips;
-            "valid" -> the same of the tags of the validation clips, to choose by.
-        counts: "weak", "gates" and "strong" -> "tp", "fp", "fn" and "errors" of each test clip,
-            in segments, from which error bars are made.
+        scores: "weak", "gates", "shared", "strong" and "curves" -> name -> value, on the test
+            clips; "valid" -> the same of the tags of the validation clips, to choose by.
+        counts: "weak", "gates", "shared" and "strong" -> "tp", "fp", "fn" and "errors" of each
+            test clip, in segments, from which error bars are made.
         shown: one test clip, that with the most events (the first of them): its events, the frame
             probabilities of their classes, their thresholds, and whether their gates are open.
         training: epochs, losses, seconds.
@@ -174,8 +179,8 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
         told = {name: detector.bundle.training[name] for name in kept}
     said = heard.valid.curves, heard.valid.clip_probs, heard.ruler, heard.labels
     decodings = {
-        name: tune_gates(*said, bench.valid.tags, threshold_from).decoding
-        for name, threshold_from in TUNED.items()
+        name: tune_gates(*said, bench.valid.tags, **choices).decoding
+        for name, choices in TUNED.items()
     }
     if bench.valid_events:
         decodings["strong"] = tune_on_strong(heard, bench, decodings["gates"])

@@ -15,6 +15,8 @@ for tags need only be reached somewhere in an event, and is often too high to co
 a `start` with hysteresis, whose low threshold then covers what the tuned one has confirmed.
 `threshold_from="tags"` tunes the threshold, gate aside, and then the gate behind it;
 `threshold_from="start"` keeps the threshold and tunes the gate alone, for curves one trusts.
+`shared` gives all classes the same: where few recordings are behind the clips of a class, its own
+threshold fits those few, and one for all does better on others.
 
 From events (strong): segment counts, as `earmark.metrics` makes them. For each class, and each
 median of the grid, the threshold is exact without hysteresis, gap filling and dropping: a segment's
@@ -24,7 +26,7 @@ and of `start` a coordinate search goes on, one setting at a time over the grid 
 long as the score rises: that part finds a good rule, not surely the best. With `f_measure` or
 `error_rate`, which classes share, it then goes round the classes, the others held fixed.
 
-Whatever is found is never worse than `start` on the data it was tuned on.
+Whatever is found is never worse than `start` on the data it was tuned on, unless it is shared.
 
     thresholds  the exact search, and the objectives
     clips       what is tuned on, checked

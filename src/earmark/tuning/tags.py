@@ -3,7 +3,7 @@
 Conventions: a clip counts as tagged where its gate is open and the peak of its filtered curve
 reaches the threshold. The threshold is exact, gate aside; so is the gate behind it. Where the
 objective is one of all classes together, classes take turns, the others held fixed, until none gets
-better.
+better. Where they are to share their thresholds, all classes and clips are searched as one.
 """
 
 import math
@@ -26,6 +26,7 @@ def tune_on_tags(
     tags: Sequence[Collection[str]],
     threshold_from: str,
     objective: str = "class_f_measure",
+    shared: bool = False,
 ) -> Tuned:
     """Return the decoding that does best on tags; the arguments are those of `tune_decoding`.
 
@@ -46,7 +47,7 @@ def tune_on_tags(
     truth = truth.reshape(len(data.labels), len(tags))
     start = [data.start.rule(label) for label in data.labels]
     search = _Search(data, start, truth, threshold_from, objective)
-    rules = search.go_round(start)
+    rules = search.share_thresholds() if shared else search.go_round(start)
     before, after = search.active(start), search.active(rules)
     reports = {}
     for at, label in enumerate(data.labels):
@@ -58,7 +59,8 @@ def tune_on_tags(
             f_measures = share.value(before[at]), share.value(after[at])
         note = None
         if not (n_positive and n_negative):
-            note = f"no clip {'without' if n_positive else 'with'} this tag: kept as at the start"
+            kept = "thresholds of the others" if shared else "kept as at the start"
+            note = f"no clip {'without' if n_positive else 'with'} this tag: {kept}"
         reports[label] = ClassReport(n_positive, n_negative, *f_measures, note)
     scores = search.score(rules), search.score(start)
     decoding = Decoding.from_rules(data.labels, rules)
@@ -85,6 +87,19 @@ class _Search(Turns):
         """(clips,), of one class."""
         gates = self.data.clip_probs[:, at]
         return np.asarray((gates >= rule.tag_threshold) & (self.peaks[at] >= rule.threshold))
+
+    def share_thresholds(self) -> list[Rule]:
+        """Return the rules of the start, with what is tuned the same for all classes."""
+        share, bounds = Share.of_f_measure(self.truth.ravel()), self.data.bounds
+        peaks, gates = np.concatenate(self.peaks), self.data.clip_probs.T.ravel()
+        rules = list(self.start)
+        if self.threshold_from == "tags":
+            threshold = share.best_threshold(peaks, bounds)
+            rules = [with_threshold(rule, threshold) for rule in rules]
+        asked = np.repeat([rule.threshold for rule in rules], self.truth.shape[1])
+        gate = share.best_threshold(np.where(peaks >= asked, gates, -np.inf), bounds)
+        options = ([rule._replace(tag_threshold=x) for rule in rules] for x in (gate, 0.0))
+        return max(options, key=self.value)
 
     def improve(self, at: int, rule: Rule, share: Share) -> Rule:
         """Return a rule whose value is not below those of `rule` and of the start."""

@@ -39,6 +39,7 @@ def tune_decoding(
     reference: Sequence[Sequence[Event]] | None = None,
     start: Decoding | None = None,
     threshold_from: str = "tags",
+    shared: bool = False,
     objective: str = "class_f_measure",
     grid: Grid | None = None,
     durations: Sequence[float] | None = None,
@@ -60,6 +61,7 @@ def tune_decoding(
         reference: the events of each clip; tunes from events. Give one of the two.
         start: where to start from; 0.5 for all classes without it.
         threshold_from: with tags, "tags" (tune threshold and gate) or "start" (the gate only).
+        shared: with tags and the objective "f_measure", tune the same for all classes.
         objective: one of `OBJECTIVES`: the mean of the classes' F1, or the overall F-measure or
             error rate; of clips with tags, of segments with events.
         grid: with events, what to try.
@@ -84,9 +86,11 @@ def tune_decoding(
     if (tags is None) == (reference is None):
         raise SettingError("Tuning takes either tags=... (weak) or reference=... (strong).")
     choose("objective", objective, OBJECTIVES)
+    if shared and (tags is None or objective != "f_measure"):
+        raise SettingError("Thresholds are shared where tags=... and objective='f_measure'.")
     if tags is not None:
         choose("threshold_from", threshold_from, ("start", "tags"))
-        return tune_on_tags(data, tags, threshold_from, objective)
+        return tune_on_tags(data, tags, threshold_from, objective, shared)
     assert reference is not None
     if not (math.isfinite(resolution) and resolution > 0):
         raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
@@ -102,10 +106,12 @@ def tune_gates(
     labels: Sequence[str],
     tags: Sequence[Collection[str]],
     threshold_from: str = "start",
+    shared: bool = False,
 ) -> Tuned:
     """Return the decoding that `earmark train` gives: `START`, and gates from validation tags.
 
-    With `threshold_from="tags"` the thresholds of the frames are tuned before, as well.
+    With `threshold_from="tags"` the thresholds of the frames are tuned before, as well; with
+    `shared` all classes get the same.
 
     >>> import numpy as np
     >>> curves = [np.full((5, 1), 0.9)] * 2
@@ -121,5 +127,6 @@ def tune_gates(
         tags=tags,
         start=Decoding.uniform(labels, **START),
         threshold_from=threshold_from,
+        shared=shared,
         objective="f_measure",
     )
