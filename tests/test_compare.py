@@ -24,6 +24,7 @@ from earmark.errors import DataError, SettingError
 from earmark.journal import locked
 from earmark.learning import MODEL, TEACHING
 from earmark.metrics.clip import clip_scores, tags_of
+from earmark.tuning import tune_gates
 
 WAYS = ("weak", "gates", "shared", "strong")
 PLAN = """
@@ -107,6 +108,22 @@ def test_every_unit_leaves_a_result_with_all_scores(home, results):
         assert weak["recall"] == pytest.approx(sum(counts["tp"]) / n_ref)
         assert Result.read(home / "out" / f"{result.cell}-seed{result.seed}.json") == result
     assert results[2].training["supervision"] == "strong"
+
+
+def test_one_way_has_one_gate_for_all_classes(home, results, monkeypatch):
+    gates = []
+
+    def tune(*said, **choices):
+        tuned = tune_gates(*said, **choices)
+        gates.append(tuned.decoding.tag_threshold)
+        return tuned
+
+    monkeypatch.setattr("earmark.compare.unit.tune_gates", tune)
+    plan = Plan.read(home / "plan.toml")
+    again = run_unit(Bench(plan, home / "work"), plan.units()[0].with_threads(1))
+    assert again.scores == results[0].scores
+    _, own, shared = gates  # as `Result` names them: weak, gates, shared
+    assert len({*own}) > len({*shared}) == 1
 
 
 def test_the_clip_that_is_shown_is_the_first_with_the_most_events(results):

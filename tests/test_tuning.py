@@ -116,6 +116,17 @@ class TestBestThreshold:
         assert threshold == pytest.approx(0.4)
 
 
+def share(curves, clip_probs, tags, **choices):
+    return tune_decoding(
+        curves, clip_probs, RULER, LABELS, tags=tags, shared=True, objective="f_measure", **choices
+    )
+
+
+def overall_f_measure(tags, active):
+    truth = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
+    return 2 * (truth & active).sum() / (truth.sum() + active.sum())
+
+
 class TestFromTags:
     @pytest.mark.parametrize("seed", range(5))
     @pytest.mark.parametrize("median", [0.0, 0.4])
@@ -204,47 +215,48 @@ class TestFromTags:
         assert tuned.score <= tuned.start_score
 
     @pytest.mark.parametrize("seed", range(5))
-    @pytest.mark.parametrize("threshold_from", ["tags", "start"])
-    def test_shared_thresholds_are_the_best_for_all_classes_as_one(self, seed, threshold_from):
+    def test_a_shared_gate_is_the_best_of_all_behind_the_thresholds_of_the_start(self, seed):
         curves, clip_probs, tags, _ = make_clips(8, seed)
-        start = Decoding.uniform(LABELS, 0.3, low_threshold=0.15, tag_threshold=0.2)
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, tags=tags, start=start, shared=True,
-            threshold_from=threshold_from, objective="f_measure",
-        )  # fmt: skip
-        rules = {tuned.decoding.rule(label) for label in LABELS}
-        assert len(rules) == 1
-        truth = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
+        start = Decoding.uniform(LABELS, 0.3, low_threshold=0.15).replaced("owl", threshold=0.7)
+        tuned = share(curves, clip_probs, tags, start=start, threshold_from="start")
+        assert tuned.decoding.threshold == start.threshold
+        assert tuned.decoding.low_threshold == start.low_threshold
+        (gate,) = {*tuned.decoding.tag_threshold}
         peaks = np.array([peaks_of(curves, at) for at in range(len(LABELS))])
-        gates = clip_probs.T.astype(float)
+        asked, gates = np.array(start.threshold)[:, None], clip_probs.T.astype(float)
 
-        def f_measure(threshold, gate):
-            active = (peaks >= threshold) & (gates >= gate)
-            return 2 * (truth & active).sum() / (truth.sum() + active.sum())
+        def f_measure(gate):
+            return overall_f_measure(tags, (peaks >= asked) & (gates >= gate))
 
-        thresholds, ungated = [0.3], 0.0
-        if threshold_from == "tags":
-            thresholds = brute_thresholds(peaks.ravel())
-            ungated = max(f_measure(threshold, 0.0) for threshold in thresholds)
-            thresholds = [
-                threshold for threshold in thresholds if f_measure(threshold, 0.0) == ungated
-            ]
-        best = max(
-            f_measure(t, g) for t in thresholds for g in (0.0, *brute_thresholds(gates.ravel()))
-        )
-        (rule,) = rules
-        assert tuned.score == pytest.approx(f_measure(rule.threshold, rule.tag_threshold))
-        assert ungated <= tuned.score <= best
-        if threshold_from == "start":
-            assert tuned.score == pytest.approx(best)
-            assert rule._replace(tag_threshold=0.2) == start.rule("dog")
+        best = max(f_measure(option) for option in (0.0, *brute_thresholds(gates.ravel())))
+        assert tuned.score == pytest.approx(best)
+        assert tuned.score == pytest.approx(f_measure(gate))
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_shared_threshold_is_the_best_of_all(self, seed):
+        curves, _, tags, _ = make_clips(8, seed)
+        tuned = share(curves, np.ones((len(curves), len(LABELS))), tags)
+        (threshold,) = {*tuned.decoding.threshold}
+        peaks = np.array([peaks_of(curves, at) for at in range(len(LABELS))])
+        best = max(overall_f_measure(tags, peaks >= t) for t in brute_thresholds(peaks.ravel()))
+        assert tuned.score == pytest.approx(best)
+        assert tuned.score == pytest.approx(overall_f_measure(tags, peaks >= threshold))
+
+    def test_a_shared_start_is_never_made_worse(self):
+        curves = [np.full((5, 3), prob) for prob in (0.96, 0.97)]
+        start = Decoding.uniform(LABELS, 0.5, tag_threshold=0.965)
+        tuned = share(curves, np.array([[0.96] * 3, [0.97] * 3]), [(), LABELS], start=start)
+        assert tuned.score == tuned.start_score == 1.0
+
+    def test_without_any_tag_nothing_is_shared(self):
+        curves, clip_probs, tags, _ = make_clips()
+        with pytest.raises(DataError, match="No clip has a tag"):
+            share(curves, clip_probs, [()] * len(tags))
 
     def test_a_class_that_nothing_tells_of_shares_the_thresholds_of_the_others(self):
         curves, clip_probs, tags, _ = make_clips()
         tags = [of_clip - {"cat"} for of_clip in tags]
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, tags=tags, shared=True, objective="f_measure"
-        )
+        tuned = share(curves, clip_probs, tags)
         assert tuned.decoding.rule("cat") == tuned.decoding.rule("dog")
         assert tuned.classes["cat"].note == "no clip with this tag: thresholds of the others"
 
@@ -470,7 +482,8 @@ class TestArguments:
             ({"reference": [[]] * 4}, "either tags=... .* or reference=..."),
             ({"tags": [set()] * 3}, "one entry for each of 4 clips. Got 3"),
             ({"threshold_from": "tag"}, "did you mean 'tags'"),
-            ({"shared": True}, "shared where tags=... and objective='f_measure'"),
+            ({"shared": True}, "Got objective='class_f_measure'"),
+            ({"shared": True, "tags": None, "reference": [[]] * 4}, "Got no tags"),
             ({"bounds": (0.5, 0.5)}, "bounds must be"),
             ({"start": Decoding.uniform(["dog"])}, "start must have the labels"),
             ({"clip_probs": np.zeros((4, 2))}, r"here \(4, 3\). Got the shape \(4, 2\)"),

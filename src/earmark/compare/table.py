@@ -225,12 +225,12 @@ def comparison_grids(comparison: Comparison) -> list[Grid]:
     told = {
         "weak": "thresholds of clips and frames from tags alone",
         "gates": "thresholds of clips from tags, of frames as `earmark train` leaves them",
-        "shared": "one threshold of clips for all classes, from tags; of frames the same as before",
+        "shared": "one threshold of clips for all classes, from tags; of frames as trained",
         "strong": "thresholds from onsets and offsets of the validation clips",
     }[comparison.tuning]
-    rows = []
+    rows, spread = [], (*HEADLINES, "valid")
     for cell, metrics in comparison.cells.items():
-        texts = [_spread(metrics[name]) if name in HEADLINES else f"{metrics[name].mean:.3f}"
+        texts = [_spread(metrics[name]) if name in spread else f"{metrics[name].mean:.3f}"
                  for name in METRICS]  # fmt: skip
         rows.append((cell, str(len(comparison.seeds[cell])), *texts))
     columns = ("cell", "runs", *(metric.title for metric in METRICS.values()))

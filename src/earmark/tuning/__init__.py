@@ -16,7 +16,7 @@ a `start` with hysteresis, whose low threshold then covers what the tuned one ha
 `threshold_from="tags"` tunes the threshold, gate aside, and then the gate behind it;
 `threshold_from="start"` keeps the threshold and tunes the gate alone, for curves one trusts.
 `shared` gives all classes the same: where few recordings are behind the clips of a class, its own
-threshold fits those few, and one for all does better on others.
+threshold may fit no others than those few.
 
 From events (strong): segment counts, as `earmark.metrics` makes them. For each class, and each
 median of the grid, the threshold is exact without hysteresis, gap filling and dropping: a segment's

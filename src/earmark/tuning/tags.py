@@ -90,6 +90,8 @@ class _Search(Turns):
 
     def share_thresholds(self) -> list[Rule]:
         """Return the rules of the start, with what is tuned the same for all classes."""
+        if not self.truth.any():
+            raise DataError("No clip has a tag: there is nothing to tune on.")
         share, bounds = Share.of_f_measure(self.truth.ravel()), self.data.bounds
         peaks, gates = np.concatenate(self.peaks), self.data.clip_probs.T.ravel()
         rules = list(self.start)
@@ -98,8 +100,12 @@ class _Search(Turns):
             rules = [with_threshold(rule, threshold) for rule in rules]
         asked = np.repeat([rule.threshold for rule in rules], self.truth.shape[1])
         gate = share.best_threshold(np.where(peaks >= asked, gates, -np.inf), bounds)
-        options = ([rule._replace(tag_threshold=x) for rule in rules] for x in (gate, 0.0))
-        return max(options, key=self.value)
+        # No gate, and those of the start, may lie outside the bounds and do better.
+        options = (gate, 0.0, *sorted({rule.tag_threshold for rule in self.start}))
+        return max(
+            ([rule._replace(tag_threshold=option) for rule in rules] for option in options),
+            key=self.value,
+        )
 
     def improve(self, at: int, rule: Rule, share: Share) -> Rule:
         """Return a rule whose value is not below those of `rule` and of the start."""

@@ -87,7 +87,10 @@ def tune_decoding(
         raise SettingError("Tuning takes either tags=... (weak) or reference=... (strong).")
     choose("objective", objective, OBJECTIVES)
     if shared and (tags is None or objective != "f_measure"):
-        raise SettingError("Thresholds are shared where tags=... and objective='f_measure'.")
+        raise SettingError(
+            "shared=True tunes from tags=... for objective='f_measure'. Got "
+            f"{'no tags' if tags is None else f'objective={objective!r}'}."
+        )
     if tags is not None:
         choose("threshold_from", threshold_from, ("start", "tags"))
         return tune_on_tags(data, tags, threshold_from, objective, shared)
