@@ -392,7 +392,9 @@ def test_killed_it_goes_on_where_it_was(home, tmp_path):
     plan.write_text(PLAN.replace("max_epochs = 2", "max_epochs = 8"))
     words = [plan, "--data", home, "--out", tmp_path / "out", "--processes", "2", "--json"]
     command = [sys.executable, "-m", "earmark", "compare", *map(str, words)]
-    started = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    started = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    )
 
     def half_trained():
         """Return the histories of units with some epochs behind them and no result."""
@@ -407,7 +409,7 @@ def test_killed_it_goes_on_where_it_was(home, tmp_path):
     until = time.monotonic() + 60
     while not (list(tmp_path.glob("out/*.json")) and half_trained()) and time.monotonic() < until:
         time.sleep(0.02)
-    os.kill(started.pid, signal.SIGKILL)
+    os.killpg(started.pid, signal.SIGKILL)  # with its workers, which would end their unit first
     started.communicate()
     done = {path.name: path.read_bytes() for path in tmp_path.glob("out/*-seed*.json")}
     begun = half_trained()
