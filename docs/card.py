@@ -3,10 +3,11 @@
 from benchmarks.everyday import CELL
 from docs.results import compare
 from earmark.bundle import BOXED, Bundle, load_bundle
+from earmark.decoding import Rule
 from earmark.report import Grid
 
 TOLD = {
-    "gates": "decided as above, from tags alone",
+    "shared": "decided as above, from tags alone",
     "strong": "thresholds from onsets and offsets of fold 3 instead",
 }
 
@@ -33,7 +34,7 @@ def scores() -> str:
     """Return what the recipe scored on sources that it had not heard."""
     lines = []
     found = {tuning: compare("detector", tuning) for tuning in TOLD}
-    n_runs = len(found["gates"].seeds[CELL])
+    n_runs = len(found["shared"].seeds[CELL])
     for tuning, told in TOLD.items():
         cell = found[tuning].cells[CELL]
         lines.append(
@@ -44,8 +45,8 @@ def scores() -> str:
     return "\n".join(
         [
             "On 1,000 scenes of sources that it had not heard (fold 4 of ESC-50, 0 to 20 dB"
-            " over wind, rain and the like), the same recipe trained on folds 1 and 2 scores, in"
-            f" segments of 1 s, the mean of {n_runs} {'run' if n_runs == 1 else 'runs'}:",
+            " over wind, rain and the like), the recipe trained on folds 1 and 2 scores, in"
+            f" segments of 1 s, {'one run' if n_runs == 1 else f'the mean of {n_runs} runs'}:",
             "",
             *lines,
             "",
@@ -55,12 +56,15 @@ def scores() -> str:
 
 def rules(bundle: Bundle) -> Grid:
     """Return how each class becomes events."""
-    rows = []
+    labels_of: dict[Rule, list[str]] = {}
     for label in bundle.labels:
-        rule = bundle.decoding.rule(label)
-        rows.append((label, f"{rule.threshold:.2f}", f"{rule.low_threshold:.2f}",
-                     f"{rule.tag_threshold:.2f}", f"{rule.median:.2f} s"))  # fmt: skip
-    columns = ("class", "threshold", "low threshold", "gate", "median")
+        labels_of.setdefault(bundle.decoding.rule(label), []).append(label)
+    rows = [
+        (", ".join(labels), f"{rule.threshold:.2f}", f"{rule.low_threshold:.2f}",
+         f"{rule.tag_threshold:.2f}", f"{rule.median:.2f} s")
+        for rule, labels in labels_of.items()
+    ]  # fmt: skip
+    columns = ("classes", "threshold", "low threshold", "gate", "median")
     return Grid("How each class becomes events", columns, tuple(rows))
 
 

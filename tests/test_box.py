@@ -39,6 +39,7 @@ def test_it_knows_the_classes_of_the_benchmark_from_tags_alone(bundle):
     assert sorted(bundle.labels) == sorted(classes)
     assert bundle.training["supervision"] == "weak"
     assert bundle.tuning["supervision"] == "weak"
+    assert len({*bundle.decoding.tag_threshold}) == 1  # as the card and docs/events.md say
 
 
 def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
