@@ -16,7 +16,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from earmark.bundle import BOXED, Bundle, load_bundle, save_bundle
 from earmark.compare.plan import Plan, Unit
@@ -86,8 +85,7 @@ def train_on_all(scenes: Path, work: Path, unit: Unit, teachers: Sequence[Path] 
 def share_gates(scenes: Path, bundle: Bundle) -> Bundle:
     """Return it with one gate for all classes, from the tags of the validation scenes."""
     table = scenes / "valid" / "weak.tsv"
-    choices: dict[str, Any] = {"threshold_from": "start", "objective": "f_measure", "shared": True}
-    detector, _ = tune(Detector(bundle), table, table.parent / "audio", tell=print, **choices)
+    detector, _ = tune(Detector(bundle), table, table.parent / "audio", shared=True, tell=print)
     return detector.bundle
 
 

@@ -6,18 +6,12 @@ from statistics import median
 
 from earmark.compare import run
 from earmark.compare.plan import pairs_of, read_cells
-from earmark.compare.table import Comparison, compare_results, comparison_grids
+from earmark.compare.table import WAYS, Comparison, compare_results, comparison_grids
 from earmark.compare.unit import Result
 from earmark.plots import plot_predictions, save
 from earmark.recipe import CELLS, PUBLISHED, Row, paper_grid
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-TUNINGS = {
-    "weak": "of clips and frames from tags",
-    "gates": "of clips from tags",
-    "shared": "of clips from tags, one for all classes,",
-    "strong": "from onsets and offsets",
-}
 
 
 def load_results(plan: str) -> list[Result]:
@@ -33,7 +27,7 @@ def compare(plan: str, tuning: str) -> Comparison:
 
 def pooling_tables() -> str:
     """Return the paper's table beside ours, then every cell, interval and difference."""
-    found = {tuning: compare("pooling", tuning) for tuning in TUNINGS}
+    found = {tuning: compare("pooling", tuning) for tuning in WAYS}
     n_runs = sum(len(seeds) for seeds in found["weak"].seeds.values())
     rows: dict[str, Comparison | Mapping[str, Row]] = {
         "ours, frames tuned": found["weak"],
@@ -52,7 +46,7 @@ def pooling_tables() -> str:
 
 def detector_tables() -> str:
     """Return the steps to the best detector: every cell, with thresholds of every kind."""
-    comparisons = [compare("detector", tuning) for tuning in TUNINGS]
+    comparisons = [compare("detector", tuning) for tuning in WAYS]
     parts = [comparison_grids(comparison)[0].to_markdown() for comparison in comparisons]
     steps = [cell for cell in comparisons[0].cells if cell != "oracle"]
     parts.append(share_of_oracle(comparisons, steps))
@@ -70,8 +64,8 @@ def share_of_oracle(comparisons: Sequence[Comparison], cells: Sequence[str]) -> 
     for comparison in comparisons:
         own, oracle = (comparison.cells[cell]["f1"].mean for cell in (best, "oracle"))
         sentences.append(
-            f"With thresholds {TUNINGS[comparison.tuning]} it reaches {own / oracle:.0%} of the"
-            f" oracle's F1 ({own:.3f} of {oracle:.3f})."
+            f"With {WAYS[comparison.tuning]}, it reaches {own / oracle:.0%} of the oracle's F1"
+            f" ({own:.3f} of {oracle:.3f})."
         )
     return " ".join(sentences)
 

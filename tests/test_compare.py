@@ -17,7 +17,7 @@ from tones import write_tones
 from earmark.checkpoint import HISTORY
 from earmark.compare import Plan, Result, compare_results, run_plan, write_tables
 from earmark.compare.plan import Pair
-from earmark.compare.table import comparison_grids
+from earmark.compare.table import WAYS, comparison_grids
 from earmark.compare.unit import Bench, Heard, run_unit
 from earmark.detector import Detector
 from earmark.errors import DataError, SettingError
@@ -26,7 +26,6 @@ from earmark.learning import MODEL, TEACHING
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.tuning import tune_gates
 
-WAYS = ("weak", "gates", "shared", "strong")
 PLAN = """
 preset = "fast"
 

@@ -160,6 +160,7 @@ def tune(
     audio: PathLike,
     *,
     strong: bool = False,
+    shared: bool = False,
     start: Decoding | None = None,
     tell: Callable[[str], object] = lambda sentence: None,
     **choices: Any,
@@ -171,10 +172,20 @@ def tune(
         table: tags, or events with onset and offset where `strong`.
         audio: folder of the recordings.
         strong: tune from events; the model file tells so.
+        shared: from tags, one gate for all classes, the best for their F1 together; nothing else.
         start: where to start from; the detector's own decoding without it.
         tell: called with a sentence about what is set aside.
         choices: passed on to `earmark.tuning.tune_decoding`.
     """
+    if shared:
+        one_gate = {"shared": True, "threshold_from": "start", "objective": "f_measure"}
+        other = [name for name, value in choices.items() if one_gate.get(name) != value]
+        if strong or other:
+            raise SettingError(
+                "One gate for all classes is tuned from tags, for f_measure; leave out "
+                f"{', '.join(['strong'] * strong + other)}."
+            )
+        choices = one_gate
     clips = Manifest.read(table, audio, detector.labels)
     if clips.missing:
         tell(f"{len(clips.missing)} of {len(clips.missing) + len(clips)} clips are missing.")

@@ -14,7 +14,6 @@ from earmark.cli.front import (
     print_json,
     tell,
 )
-from earmark.errors import SettingError
 
 
 @app.command()
@@ -113,13 +112,10 @@ def tune(
     from earmark.detector import Detector
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
-    if shared and (strong or objective not in (None, "f_measure")):
-        wrong = "--strong" if strong else f"--objective {objective}"
-        raise SettingError(f"--shared tunes from tags, for f_measure; leave out {wrong}.")
-    if shared:
-        choices = {"shared": True, "threshold_from": "start", "objective": objective or "f_measure"}
     detector = Detector.load(model)
-    tuned, found = learning.tune(detector, valid, audio, strong=strong, tell=tell, **choices)
+    tuned, found = learning.tune(
+        detector, valid, audio, strong=strong, shared=shared, tell=tell, **choices
+    )
     path = tuned.save(out or model)
     if as_json:
         print_json(found.to_dict())

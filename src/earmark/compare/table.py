@@ -30,6 +30,12 @@ from earmark.metrics.seeds import (
 )
 from earmark.report import Grid, p_text
 
+WAYS = {  # of tuning, as `compare.unit` names them
+    "weak": "thresholds of clips and frames from tags alone",
+    "gates": "thresholds of clips from tags, of frames as `earmark train` leaves them",
+    "shared": "one threshold of clips for all classes from tags, of frames as trained",
+    "strong": "thresholds from onsets and offsets of the validation clips",
+}
 N_DRAWS = 1000
 LEVEL = 0.95
 MANY = 1000  # degrees of freedom, as good as any more
@@ -222,19 +228,14 @@ _FROM_COUNTS = {"error_rate": _error_rates, "f_measure": _f_measures}
 
 def comparison_grids(comparison: Comparison) -> list[Grid]:
     """Return a table of the cells and one of the pairs."""
-    told = {
-        "weak": "thresholds of clips and frames from tags alone",
-        "gates": "thresholds of clips from tags, of frames as `earmark train` leaves them",
-        "shared": "one threshold of clips for all classes, from tags; of frames as trained",
-        "strong": "thresholds from onsets and offsets of the validation clips",
-    }[comparison.tuning]
     rows, spread = [], (*HEADLINES, "valid")
     for cell, metrics in comparison.cells.items():
         texts = [_spread(metrics[name]) if name in spread else f"{metrics[name].mean:.3f}"
                  for name in METRICS]  # fmt: skip
         rows.append((cell, str(len(comparison.seeds[cell])), *texts))
     columns = ("cell", "runs", *(metric.title for metric in METRICS.values()))
-    grids = [Grid(f"Mean ± standard deviation over runs, {told}", columns, tuple(rows))]
+    title = f"Mean ± standard deviation over runs, {WAYS[comparison.tuning]}"
+    grids = [Grid(title, columns, tuple(rows))]
     lines = tuple(
         (cell, *(_interval(metrics[name]) for name in HEADLINES))
         for cell, metrics in comparison.cells.items()
