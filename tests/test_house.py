@@ -15,7 +15,8 @@ REPO = Path(__file__).parent.parent
 
 # A room imports only from rooms above it.
 ROOMS = """
-errors machine threads workers strict frames tables tensors events curves tags containers audio
+errors runtime runtime.isa
+machine threads workers strict frames tables tensors events curves tags containers audio
 sounds soundbank synth scenery features journal data store doctor augment
 pooling.weights pooling.stages pooling.functions pooling.module pooling.gradients pooling
 norm layers model folding loss decoding

@@ -7,6 +7,10 @@ costs nothing and touches neither torch nor the network.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from earmark.runtime.isa import cap_instruction_set
+
+cap_instruction_set()  # before oneDNN is first used, or bfloat16 may crash the process
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:

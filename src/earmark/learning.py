@@ -28,6 +28,7 @@ from earmark.events import read_events
 from earmark.features import FeatureConfig
 from earmark.plots import plot_history, save
 from earmark.predictions import predict_clips, write_teaching
+from earmark.runtime.isa import check_bfloat16, log_instruction_set
 from earmark.settings import Settings
 from earmark.store import FeatureStore, build_store
 from earmark.tuning import Tuned, tune_decoding, tune_gates
@@ -331,6 +332,7 @@ def _fabric(accelerator: str, devices: int, nodes: int, precision: str) -> Any:
     from lightning_fabric import Fabric
 
     # Under torchrun or SLURM the processes are there already; else they are started here.
+    log_instruction_set()
     launched = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
     strategy = "ddp" if launched else "ddp_spawn" if devices * nodes > 1 else "auto"
     if nodes > 1 and not launched:
@@ -339,7 +341,7 @@ def _fabric(accelerator: str, devices: int, nodes: int, precision: str) -> Any:
             "see docs/training.md."
         )
     try:
-        return Fabric(
+        fabric = Fabric(
             accelerator=accelerator,
             devices=devices,
             num_nodes=nodes,
@@ -350,6 +352,9 @@ def _fabric(accelerator: str, devices: int, nodes: int, precision: str) -> Any:
         raise SettingError(
             f"Training cannot run on accelerator={accelerator!r}, devices={devices}: {error}"
         ) from None
+    if precision == "bf16-mixed" and fabric.device.type == "cpu":
+        check_bfloat16()
+    return fabric
 
 
 def _bundle(

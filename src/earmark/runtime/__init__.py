@@ -1,0 +1,1 @@
+"""How work runs on this machine -> instruction sets now; nothing here changes a result."""
