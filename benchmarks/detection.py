@@ -20,14 +20,15 @@ from torch import Tensor
 from benchmarks import training
 from benchmarks.process import answer, measure, peak_memory
 from benchmarks.textbook import Textbook
-from earmark.audio import read_audio, write_audio
-from earmark.bundle import Bundle, load_bundle, save_bundle
-from earmark.decoding import Decoding
-from earmark.detector import STRIP, Detector
-from earmark.features import FeatureConfig, log_mel
-from earmark.folding import FoldedModel
-from earmark.machine import keep_memory, n_cores
-from earmark.model import Model, ModelConfig
+from earmark.audio.decode import read_audio
+from earmark.audio.encode import write_audio
+from earmark.data.features import FeatureConfig, log_mel
+from earmark.inference.decoding import Decoding
+from earmark.inference.detector import STRIP, Detector
+from earmark.inference.model_file import Bundle, load_bundle, save_bundle
+from earmark.nn.fused import FoldedModel
+from earmark.nn.model import Model, ModelConfig
+from earmark.runtime.machine import keep_memory, n_cores
 
 MODULE = "benchmarks.detection"
 ROUNDS = 3

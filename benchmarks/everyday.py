@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from earmark.bundle import BOXED, Bundle, load_bundle, save_bundle
-from earmark.compare.plan import Plan, Unit
-from earmark.detector import Detector
-from earmark.learning import MODEL, train, tune
-from earmark.scenery import Scenery
-from earmark.tables import read_table
+from earmark.experiments.plan import Plan, Unit
+from earmark.formats.tables import read_table
+from earmark.inference.detector import Detector
+from earmark.inference.model_file import BOXED, Bundle, load_bundle, save_bundle
+from earmark.synth.scenes import Scenery
+from earmark.training.api import MODEL, train, tune
 
 REPO = Path(__file__).parent.parent
 CELL = "long, taught by the three"

@@ -11,11 +11,11 @@ import librosa
 import numpy as np
 import soundfile
 
-from earmark.audio import read_audio
-from earmark.batches import cut, read_batch
-from earmark.data import Manifest
-from earmark.features import FeatureConfig, log_mel
-from earmark.store import FeatureStore, build_store
+from earmark.audio.decode import read_audio
+from earmark.data.batches import cut, read_batch
+from earmark.data.features import FeatureConfig, log_mel
+from earmark.data.manifest import Manifest
+from earmark.data.store import FeatureStore, build_store
 
 CONFIG = FeatureConfig()
 SECONDS = 10

@@ -16,15 +16,15 @@ import torch
 
 from benchmarks.detection import made_bundle
 from benchmarks.process import answer, cpu_seconds, measure, peak_memory
-from earmark.audio import write_audio
-from earmark.decoding import Decoding, decode_events
-from earmark.detector import Detector
-from earmark.events import Event
-from earmark.features import FeatureConfig
+from earmark.audio.encode import write_audio
+from earmark.data.features import FeatureConfig
+from earmark.data.store import FeatureStore, build_store
+from earmark.formats.events import Event
 from earmark.frames import Frames
+from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.detector import Detector
 from earmark.metrics.segment import segment_scores
 from earmark.plots.figure import BLUE, RED, new_figure, save
-from earmark.store import FeatureStore, build_store
 
 PICTURE = Path("docs/images/growth.png")
 MINUTES = (1, 10, 60, 6 * 60, 24 * 60)

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from statistics import fmean, stdev
 
-from earmark.checkpoint import read_checkpoint
-from earmark.learning import train
-from earmark.synth import SceneConfig, write_scenes
+from earmark.synth.scenes import SceneConfig, write_scenes
+from earmark.training.api import train
+from earmark.training.checkpoint import read_checkpoint
 
 SIZES = (0, 16, 4)
 SEEDS = 3

@@ -10,11 +10,11 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.detection import HOP, WINDOW, WINDOWS, made_bundle, share
 from benchmarks.process import answer, measure
 from benchmarks.training import N_CLASSES, noise
-from earmark.detector import N_WINDOWS
-from earmark.folding import FoldedModel
-from earmark.loss import clip_loss
-from earmark.machine import keep_memory
-from earmark.model import Model, ModelConfig
+from earmark.inference.detector import N_WINDOWS
+from earmark.nn.fused import FoldedModel
+from earmark.nn.loss import clip_loss
+from earmark.nn.model import Model, ModelConfig
+from earmark.runtime.machine import keep_memory
 
 MODULE = "benchmarks.profile"
 BATCH = {"paper": 8, "fast": 32}  # of training

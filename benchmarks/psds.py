@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from earmark.curves import ScoreCurve, ScoreCurves, stem_of
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
+from earmark.formats.scores import ScoreCurve, ScoreCurves, stem_of
 from earmark.metrics.psds import SCENARIOS, count_psds, psds_scores
 from oracles import Oracles, plain
 

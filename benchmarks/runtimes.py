@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from benchmarks.detection import WINDOWS, made_bundle
 from benchmarks.process import answer, cpu_seconds, measure
-from earmark.bundle import save_bundle
-from earmark.detector import Detector
-from earmark.folding import FoldedModel
-from earmark.machine import keep_memory
+from earmark.inference.detector import Detector
+from earmark.inference.model_file import save_bundle
+from earmark.nn.fused import FoldedModel
+from earmark.runtime.machine import keep_memory
 
 MODULE, OPENVINO = "benchmarks.runtimes", "benchmarks.peers.openvino"
 ROUNDS = 3

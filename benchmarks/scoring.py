@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
 from earmark.metrics.event import count_events, event_scores
 from earmark.metrics.segment import count_segments, segment_scores
 from oracles import Oracles, plain

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from earmark.scenery import Scenery
-from earmark.soundbank import Soundbank
-from earmark.synth import make_scene
+from earmark.synth.scenes import Scenery, make_scene
+from earmark.synth.soundbank import Soundbank
 
 HERE = Path(__file__).parent
 SCORED = "test"

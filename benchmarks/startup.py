@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.detection import made_bundle
-from earmark.audio import write_audio
-from earmark.bundle import save_bundle
+from earmark.audio.encode import write_audio
+from earmark.inference.model_file import save_bundle
 
 ROUNDS = 5
 EARMARK = Path(sys.executable).with_name("earmark")

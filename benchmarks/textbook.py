@@ -2,13 +2,13 @@
 
 The measure that training and detection are held against. It has no mask, takes clips of whole
 groups of frames only, and pools by hierarchical linear softmax; its parameters stand in the order
-of `earmark.model.Model`.
+of `earmark.nn.model.Model`.
 """
 
 import torch
 from torch import Tensor, nn
 
-from earmark.model import Model, ModelConfig
+from earmark.nn.model import Model, ModelConfig
 
 
 class GatedConvolution(nn.Module):

@@ -2,7 +2,7 @@
 
 Every measurement is a process of its own, so that it starts with fresh memory and its peak is its
 own; the entries take turns, in `ROUNDS` rounds, and the best of each counts: whatever else runs on
-the machine can only make it slower. Ours is `earmark.training.fit` on a feature store of noise.
+the machine can only make it slower. Ours is `earmark.training.loop.fit` on a feature store of noise.
 """
 
 import json
@@ -22,14 +22,14 @@ from lightning_fabric import Fabric
 
 from benchmarks.process import answer, measure, peak_memory
 from benchmarks.textbook import Textbook, take_step
-from earmark.audio import write_audio
-from earmark.checkpoint import read_checkpoint
-from earmark.data import Manifest, clip_paths
-from earmark.machine import n_cores
-from earmark.model import Model, ModelConfig
-from earmark.settings import Settings
-from earmark.store import build_store
-from earmark.training import Job, fit
+from earmark.audio.encode import write_audio
+from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.store import build_store
+from earmark.nn.model import Model, ModelConfig
+from earmark.runtime.machine import n_cores
+from earmark.training.checkpoint import read_checkpoint
+from earmark.training.loop import Job, fit
+from earmark.training.settings import Settings
 
 MODULE = "benchmarks.training"
 ROUNDS = 2

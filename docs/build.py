@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 
 from docs import card, results
-from earmark.demo import run_demo
-from earmark.features import FeatureConfig
-from earmark.model import PRESETS, ModelConfig
+from earmark.data.features import FeatureConfig
+from earmark.experiments.demo import run_demo
+from earmark.nn.model import PRESETS, ModelConfig
 from earmark.plots import plot_gradients, save
 
 REPO = Path(__file__).parent.parent

@@ -2,9 +2,9 @@
 
 from benchmarks.everyday import CELL
 from docs.results import compare
-from earmark.bundle import BOXED, Bundle, load_bundle
-from earmark.decoding import Rule
-from earmark.report import Grid
+from earmark.inference.decoding import Rule
+from earmark.inference.model_file import BOXED, Bundle, load_bundle
+from earmark.metrics.report import Grid
 
 TOLD = {
     "shared": "decided as above, from tags alone",

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from earmark.compare import run
-from earmark.compare.plan import pairs_of, read_cells
-from earmark.compare.table import WAYS, Comparison, compare_results, comparison_grids
-from earmark.compare.unit import Result
+from earmark.experiments import compare as run
+from earmark.experiments.dcase2017 import CELLS, PUBLISHED, Row, paper_grid
+from earmark.experiments.plan import pairs_of, read_cells
+from earmark.experiments.run import Result
+from earmark.experiments.table import WAYS, Comparison, compare_results, comparison_grids
 from earmark.plots import plot_predictions, save
-from earmark.recipe import CELLS, PUBLISHED, Row, paper_grid
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from earmark.events import read_events
+from earmark.formats.events import read_events
 from earmark.metrics.clip import ClipCounts, count_clips, tags_of
 
 LABELS = ("cat", "dog", "owl", "cow")

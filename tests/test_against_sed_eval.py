@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.events import STRONG_COLUMNS, Event, read_events
+from earmark.formats.events import STRONG_COLUMNS, Event, read_events
+from earmark.formats.tables import read_table
 from earmark.metrics.event import count_events
 from earmark.metrics.segment import count_segments
-from earmark.tables import read_table
 from oracles import plain
 
 LABELS = ["cat", "dog", "owl"]

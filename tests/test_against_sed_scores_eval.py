@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from earmark.curves import ScoreCurve, ScoreCurves, stem_of
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
+from earmark.formats.scores import ScoreCurve, ScoreCurves, stem_of
 from earmark.metrics.bests import Collars, Intersections, Segments, best_scores, count_bests
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, count_psds, psds_scores
 from oracles import OracleError, plain

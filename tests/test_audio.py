@@ -13,7 +13,8 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.audio import WRITERS, audio_duration, find_audio, read_audio, read_blocks, write_audio
+from earmark.audio.decode import audio_duration, find_audio, read_audio, read_blocks
+from earmark.audio.encode import WRITERS, write_audio
 from earmark.errors import AudioError, SettingError
 
 FORMATS = {
@@ -325,7 +326,7 @@ def test_reading_in_blocks_takes_the_same_memory_however_long(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_what_is_written_is_read_again_and_always_the_same_bytes(tmp_path, suffix):
+def test_what_is_written_is_read_again_and_always_the_same_audio(tmp_path, suffix):
     samples = noise(2.0, 32000)
     path = tmp_path / f"A{suffix.upper()}"
     write_audio(path, samples, 32000)
@@ -336,7 +337,9 @@ def test_what_is_written_is_read_again_and_always_the_same_bytes(tmp_path, suffi
     assert loss < (0.2 if suffix == ".ogg" else 1e-4)
     first = path.read_bytes()
     write_audio(path, samples, 32000)
-    assert path.read_bytes() == first
+    np.testing.assert_array_equal(read_audio(path)[0], waveform)
+    if suffix != ".ogg":  # libsndfile draws the serial number of an ogg file at random
+        assert path.read_bytes() == first
     assert list(tmp_path.iterdir()) == [path]
 
 

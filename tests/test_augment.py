@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from earmark.augment import (
+from earmark.errors import SettingError
+from earmark.frames import Frames
+from earmark.training.augmentation import (
     AugmentConfig,
     augment,
     blank,
@@ -14,8 +16,6 @@ from earmark.augment import (
     mix_up,
     shift_time,
 )
-from earmark.errors import SettingError
-from earmark.frames import Frames
 
 ALL = AugmentConfig(
     gain_db=6.0,

@@ -11,10 +11,11 @@ import pytest
 from tones import SMALL, TONES, write_tones
 
 import earmark
-from earmark.audio import read_audio, write_audio
-from earmark.bundle import load_bundle
-from earmark.checkpoint import CHECKPOINT
-from earmark.events import read_events
+from earmark.audio.decode import read_audio
+from earmark.audio.encode import write_audio
+from earmark.formats.events import read_events
+from earmark.inference.model_file import load_bundle
+from earmark.training.checkpoint import CHECKPOINT
 
 WORDS = [*SMALL, "training.threads=1", "training.max_epochs=4"]
 SETTINGS = [part for word in WORDS for part in ("--set", word)]
@@ -269,7 +270,7 @@ def test_a_table_with_a_wrong_row_names_file_and_line(home):
 
 def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch, capsys):
     """In small: fewer scenes and one epoch; `make demo` runs it in full."""
-    from earmark import demo
+    from earmark.experiments import demo
 
     monkeypatch.setattr(demo, "N_SCENES", {"train": 16, "valid": 8, "test": 4})
     monkeypatch.setattr(demo, "SETTINGS", ("training.max_epochs=1", "training.batch_size=8"))

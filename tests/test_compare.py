@@ -14,17 +14,17 @@ import pytest
 from numpy.testing import assert_allclose
 from tones import write_tones
 
-from earmark.checkpoint import HISTORY
-from earmark.compare import Plan, Result, compare_results, run_plan, write_tables
-from earmark.compare.plan import Pair
-from earmark.compare.table import WAYS, comparison_grids
-from earmark.compare.unit import Bench, Heard, run_unit
-from earmark.detector import Detector
 from earmark.errors import DataError, SettingError
-from earmark.journal import locked
-from earmark.learning import MODEL, TEACHING
+from earmark.experiments import Plan, Result, compare_results, run_plan, write_tables
+from earmark.experiments.plan import Pair
+from earmark.experiments.run import Bench, Heard, run_unit
+from earmark.experiments.table import WAYS, comparison_grids
+from earmark.files import locked
+from earmark.inference.detector import Detector
+from earmark.inference.tuning import tune_gates
 from earmark.metrics.clip import clip_scores, tags_of
-from earmark.tuning import tune_gates
+from earmark.training.api import MODEL, TEACHING
+from earmark.training.checkpoint import HISTORY
 
 PLAN = """
 preset = "fast"
@@ -117,7 +117,7 @@ def test_one_way_has_one_gate_for_all_classes(home, results, monkeypatch):
         gates.append(tuned.decoding.tag_threshold)
         return tuned
 
-    monkeypatch.setattr("earmark.compare.unit.tune_gates", tune)
+    monkeypatch.setattr("earmark.experiments.run.tune_gates", tune)
     plan = Plan.read(home / "plan.toml")
     again = run_unit(Bench(plan, home / "work"), plan.units()[0].with_threads(1))
     assert again.scores == results[0].scores
@@ -155,7 +155,7 @@ def test_what_is_no_result_is_told(home, results, tmp_path):
 
 def test_another_way_of_scoring_makes_another_result_but_no_other_model(home, monkeypatch):
     unit = Plan.read(home / "plan.toml").units()[0]
-    monkeypatch.setattr("earmark.compare.plan.SCORING", 0)
+    monkeypatch.setattr("earmark.experiments.plan.SCORING", 0)
     changed = Plan.read(home / "plan.toml").units()[0]
     assert unit.fingerprint != changed.fingerprint
     assert unit.folder == changed.folder

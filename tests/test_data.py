@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.data import Manifest, clip_paths, pad_batch
+from earmark.data.batches import pad_batch
+from earmark.data.manifest import Manifest, clip_paths
 from earmark.errors import AudioError, DataError, SettingError
-from earmark.events import Event, write_events
-from earmark.tags import read_tags, write_tags
+from earmark.formats.events import Event, write_events
+from earmark.formats.tags import read_tags, write_tags
 
 
 def touch(folder, *names):

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.decoding import (
+from earmark.errors import SettingError
+from earmark.formats.events import Event
+from earmark.frames import Frames
+from earmark.inference.decoding import (
     Decoding,
     Rule,
     decode_events,
@@ -17,9 +20,6 @@ from earmark.decoding import (
     median_filter,
     window_frames,
 )
-from earmark.errors import SettingError
-from earmark.events import Event
-from earmark.frames import Frames
 
 RULER = Frames(12.5)
 HOP = 0.08
@@ -214,7 +214,7 @@ class TestMedian:
     def test_blocks_change_nothing(self, monkeypatch):
         probs = np.random.default_rng(0).random((500, 3))
         whole = median_filter(probs, 9)
-        monkeypatch.setattr("earmark.decoding._MEDIAN_BLOCK", 100)
+        monkeypatch.setattr("earmark.inference.decoding._MEDIAN_BLOCK", 100)
         np.testing.assert_array_equal(median_filter(probs, 9), whole)
 
 

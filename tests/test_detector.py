@@ -10,15 +10,16 @@ import pytest
 import torch
 from tones import RATE, SMALL, make_tone_clip, write_tones
 
-from earmark.audio import read_audio, write_audio
-from earmark.bundle import Bundle
-from earmark.decoding import Decoding, decode_events
-from earmark.detector import Detector
+from earmark.audio.decode import read_audio
+from earmark.audio.encode import write_audio
+from earmark.data.features import FeatureConfig, log_mel
 from earmark.errors import AudioError, SettingError
-from earmark.events import Event
-from earmark.features import FeatureConfig, log_mel
-from earmark.learning import MODEL, load, train, tune
-from earmark.model import PRESETS, Model, ModelConfig
+from earmark.formats.events import Event
+from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.detector import Detector, load
+from earmark.inference.model_file import Bundle
+from earmark.nn.model import PRESETS, Model, ModelConfig
+from earmark.training.api import MODEL, train, tune
 
 HOP = 0.08
 ONE = HOP + 1e-9  # a frame, and the rounding of its seconds

@@ -9,11 +9,11 @@ import pytest
 import soundfile
 from rich.console import Console
 
-from earmark.audio import write_audio
-from earmark.data import Manifest
-from earmark.doctor import SEVERITIES, examine, look_at, render
-from earmark.features import FeatureConfig
-from earmark.tags import write_tags
+from earmark.audio.encode import write_audio
+from earmark.data.doctor import SEVERITIES, examine, look_at, render
+from earmark.data.features import FeatureConfig
+from earmark.data.manifest import Manifest
+from earmark.formats.tags import write_tags
 
 RATE = 32000
 

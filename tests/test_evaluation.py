@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from earmark.answers import Answer, read_answer, read_durations
-from earmark.curves import ScoreCurve, ScoreCurves, write_curves
 from earmark.errors import DataError, SettingError
-from earmark.evaluation import Scoring, evaluate, parse_psds
-from earmark.events import Event, read_events, write_events
+from earmark.formats.events import Event, read_events, write_events
+from earmark.formats.scores import ScoreCurve, ScoreCurves, write_curves
+from earmark.formats.tags import write_tags
 from earmark.metrics import (
     SCENARIO_1,
     SCENARIO_2,
@@ -26,9 +25,16 @@ from earmark.metrics import (
     segment_scores,
     tags_of,
 )
+from earmark.metrics.evaluation import (
+    Answer,
+    Scoring,
+    evaluate,
+    parse_psds,
+    read_answer,
+    read_durations,
+)
+from earmark.metrics.report import HEADLINES, score_grids
 from earmark.plots import draw_evaluation
-from earmark.report import HEADLINES, score_grids
-from earmark.tags import write_tags
 
 NO_DRAWS = Scoring(n_draws=0)
 LABELS = ("cat", "dog")

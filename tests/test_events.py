@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError
-from earmark.events import Event, read_events, write_events
-from earmark.tags import read_tags, tags_from_folders, write_tags
+from earmark.formats.events import Event, read_events, write_events
+from earmark.formats.tags import read_tags, tags_from_folders, write_tags
 
 AIR_HORN = "Air horn, truck horn"
 FIRE = "Fire engine, fire truck (siren)"

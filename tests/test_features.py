@@ -10,9 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.audio import find_audio, read_audio, read_blocks, write_audio
+from earmark.audio.decode import find_audio, read_audio, read_blocks
+from earmark.audio.encode import write_audio
+from earmark.data.features import FeatureConfig, log_mel, log_mel_blocks, mel_filters, normalise
 from earmark.errors import SettingError
-from earmark.features import FeatureConfig, log_mel, log_mel_blocks, mel_filters, normalise
 
 CONFIG = FeatureConfig()
 OTHERS = [

@@ -6,7 +6,7 @@ from torch import nn
 from torch.autograd import gradcheck
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
-from earmark.layers import Convolution, Dropout, max_maps
+from earmark.nn.layers import Convolution, Dropout, max_maps
 
 
 def random(*shape, dtype=torch.float32, seed=0):

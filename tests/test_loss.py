@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from earmark.errors import SettingError
-from earmark.loss import clip_loss, frame_loss
+from earmark.nn.loss import clip_loss, frame_loss
 
 
 def test_it_is_the_cross_entropy_of_the_appendix():

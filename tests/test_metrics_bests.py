@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.curves import ScoreCurve, ScoreCurves
 from earmark.errors import DataError, SettingError
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
+from earmark.formats.scores import ScoreCurve, ScoreCurves
 from earmark.metrics.bests import (
     Collars,
     Intersections,

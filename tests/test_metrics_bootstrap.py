@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from earmark.errors import DataError, SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.metrics import count_segments
 from earmark.metrics.bootstrap import (
     bootstrap_scores,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
 from earmark.metrics import segment_scores
 from earmark.metrics.clip import clip_scores, count_clips, tags_of
 from earmark.metrics.ranking import rank_classes, rank_items

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
 from earmark.metrics.confusion import segment_confusion
 from earmark.metrics.segment import count_segments
 

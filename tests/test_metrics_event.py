@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
 from earmark.metrics.event import count_events, event_scores
 from earmark.metrics.matching import MATCHINGS, EventRule, choose_pairs, take_first, take_most
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.curves import ScoreCurve, ScoreCurves
 from earmark.errors import DataError, SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
+from earmark.formats.scores import ScoreCurve, ScoreCurves
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds_scores
 from earmark.metrics.runs import find_runs, stack_curves
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
-from earmark.events import Event, read_events
+from earmark.formats.events import Event, read_events
 from earmark.metrics import count_segments, segment_scores
 
 LABELS = ["cat", "dog", "owl"]

@@ -7,9 +7,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from earmark.errors import SettingError
 from earmark.frames import Frames
-from earmark.loss import clip_loss
-from earmark.model import PRESETS, Model, ModelConfig, average_input, max_maps
-from earmark.norm import MaskedBatchNorm
+from earmark.nn.loss import clip_loss
+from earmark.nn.model import PRESETS, Model, ModelConfig, average_input, max_maps
+from earmark.nn.norm import MaskedBatchNorm
 from earmark.pooling import POOLINGS, linear_pool
 
 
@@ -324,7 +324,7 @@ def test_the_receptive_field_is_where_the_gradient_is(preset, monkeypatch):
         return F.avg_pool2d(maps, size), mask
 
     # A maximum passes the gradient to one of its frames, a mean to all of them.
-    monkeypatch.setattr("earmark.model.max_maps", mean_maps)
+    monkeypatch.setattr("earmark.nn.model.max_maps", mean_maps)
     model = make(preset).double()
     for name, parameter in model.recurrent.named_parameters():
         if "weight_hh" in name or "bias" in name:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.autograd import gradcheck
 
-from earmark.norm import MaskedBatchNorm, Statistics, fill_padding, zero_padding
+from earmark.nn.norm import MaskedBatchNorm, Statistics, fill_padding, zero_padding
 
 MASK = torch.arange(10) < torch.tensor([[10], [4], [0]])
 

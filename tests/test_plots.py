@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from earmark.errors import SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.frames import Frames
 from earmark.plots import (
     plot_class_scores,

@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 from tones import RATE, SMALL
 
-from earmark.audio import write_audio
+from earmark.audio.encode import write_audio
 from earmark.errors import DataError, SettingError
-from earmark.events import read_events
-from earmark.recipe import CELLS, CLASSES, PUBLISHED, TESTS, TRAINING, read_classes, run_dcase2017
-from earmark.tags import read_tags
+from earmark.experiments.dcase2017 import (
+    CELLS,
+    CLASSES,
+    PUBLISHED,
+    TESTS,
+    TRAINING,
+    read_classes,
+    run_dcase2017,
+)
+from earmark.formats.events import read_events
+from earmark.formats.tags import read_tags
 
 WORDS = [*SMALL, "training.threads=1", "training.max_epochs=1"]
 N_CLIPS = {TRAINING: 60, TESTS["development"]: 10, TESTS["evaluation"]: 10}

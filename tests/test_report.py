@@ -4,11 +4,10 @@ import io
 
 from rich.console import Console
 
-from earmark.answers import Answer
-from earmark.curves import ScoreCurve, ScoreCurves
-from earmark.evaluation import Scoring, evaluate
-from earmark.events import Event
-from earmark.report import Grid, score_grids
+from earmark.formats.events import Event
+from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.metrics.evaluation import Answer, Scoring, evaluate
+from earmark.metrics.report import Grid, score_grids
 
 ODD = ["[noise]", "speech [male]", "[/x]", "A|B", ":smile:"]
 

@@ -94,7 +94,7 @@ def test_bfloat16_that_crashes_is_refused_in_one_sentence(fresh):
     fresh.setattr(isa, "_TRY_BFLOAT16", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     with pytest.raises(SettingError, match=r"cannot compute in bfloat16 .*precision=32-true"):
         isa.check_bfloat16()
-    from earmark.learning import _fabric
+    from earmark.training.api import _fabric
 
     with pytest.raises(SettingError, match="cannot compute in bfloat16"):
         _fabric("cpu", 1, 1, "bf16-mixed")

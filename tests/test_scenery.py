@@ -6,10 +6,10 @@ import sys
 import numpy as np
 import pytest
 
-from earmark.audio import write_audio
+from earmark.audio.encode import write_audio
 from earmark.errors import SettingError
-from earmark.events import read_events
-from earmark.scenery import Scenery
+from earmark.formats.events import read_events
+from earmark.synth.scenes import Scenery
 
 FILE = """
 [bank]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from earmark.errors import SettingError
-from earmark.settings import PRESETS, Settings
+from earmark.training.settings import PRESETS, Settings
 
 
 def test_paper_is_the_papers_training():

@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from earmark import journal
-from earmark import store as room
-from earmark.audio import read_audio, write_audio
-from earmark.data import Manifest, clip_paths
+from earmark.audio.decode import read_audio
+from earmark.audio.encode import write_audio
+from earmark.data import store as room
+from earmark.data.features import FeatureConfig, log_mel
+from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, SettingError
-from earmark.features import FeatureConfig, log_mel
-from earmark.store import FeatureStore, build_store
-from earmark.workers import map_in_order
+from earmark.files import locked
+from earmark.runtime.processes import map_in_order
 
 CONFIG = FeatureConfig(rate=8000, n_mels=16, f_max=4000)
 FILES = ("frames.f16", "index.jsonl", "store.json")
@@ -31,8 +32,8 @@ FILES = ("frames.f16", "index.jsonl", "store.json")
 BUILD = """
 import sys
 from pathlib import Path
-from earmark.features import FeatureConfig
-from earmark.store import build_store
+from earmark.data.features import FeatureConfig
+from earmark.data.store import build_store
 
 if __name__ == "__main__":
     audio, out, processes = sys.argv[1:]
@@ -148,7 +149,7 @@ class TestStore:
         frames = np.random.default_rng(0).normal(size=(500, 16)).astype("<f2").tobytes()
 
         def compute(job, folder, config):
-            line = journal.Clip(job[0], n_frames=500, frames_sum=zlib.crc32(frames))
+            line = room.Clip(job[0], n_frames=500, frames_sum=zlib.crc32(frames))
             return line, frames
 
         monkeypatch.setattr(room, "_compute", compute)
@@ -278,7 +279,7 @@ class TestBuild:
         assert content(tmp_path) == content(built)
 
     def test_is_refused_while_another_one_runs(self, audio, copy):
-        with journal.locked(copy), pytest.raises(DataError, match="Another process is building"):
+        with locked(copy), pytest.raises(DataError, match="Another process is building"):
             build_store(copy, files_of(audio), CONFIG)
         build_store(copy, files_of(audio), CONFIG)
 

@@ -3,13 +3,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from earmark.audio import read_audio, write_audio
+from earmark.audio.decode import read_audio
+from earmark.audio.encode import write_audio
 from earmark.errors import AudioError, DataError, SettingError
-from earmark.events import read_events
-from earmark.soundbank import ProceduralBank, Soundbank, active_stretches, looped
-from earmark.sounds import NOISES, SOUNDS
-from earmark.synth import SceneConfig, make_scene, write_scenes
-from earmark.tags import read_tags
+from earmark.formats.events import read_events
+from earmark.formats.tags import read_tags
+from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
+from earmark.synth.soundbank import ProceduralBank, Soundbank, active_stretches, looped
+from earmark.synth.sounds import NOISES, SOUNDS
 
 RATE = 16000
 SMALL = SceneConfig(rate=8000, duration=3.0, event_duration=(0.3, 1.0), n_events=(1, 3))

@@ -15,26 +15,27 @@ import torch
 from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
-from earmark.audio import read_audio
-from earmark.batches import (
+from earmark.audio.decode import read_audio
+from earmark.data.batches import (
     cut_share,
     draw_order,
     read_batch,
     read_frame_targets,
     with_statistics,
 )
-from earmark.bundle import save_bundle
-from earmark.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
-from earmark.data import Manifest, clip_paths
+from earmark.data.features import FeatureConfig, log_mel, normalise
+from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.store import build_store
 from earmark.errors import DataError, SettingError
-from earmark.events import read_events
-from earmark.features import FeatureConfig, log_mel, normalise
-from earmark.learning import MODEL, TEACHING, load, train
-from earmark.loss import clip_loss
-from earmark.predictions import predict_clips
-from earmark.settings import TrainingConfig
-from earmark.store import build_store
-from earmark.training import learning_rate
+from earmark.formats.events import read_events
+from earmark.inference.detector import load
+from earmark.inference.model_file import save_bundle
+from earmark.inference.predictions import predict_clips
+from earmark.nn.loss import clip_loss
+from earmark.training.api import MODEL, TEACHING, train
+from earmark.training.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
+from earmark.training.loop import learning_rate
+from earmark.training.settings import TrainingConfig
 
 ONE_THREAD = "training.threads=1"
 
@@ -95,7 +96,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tones, tmp
 
 COMMAND = """
 import sys
-from earmark.learning import train
+from earmark.training.api import train
 root, out, resume = sys.argv[1:4]
 train(f"{root}/train_weak.tsv", f"{root}/valid_weak.tsv", f"{root}/audio", out,
       settings=sys.argv[4:], store=f"{root}/features", resume=resume == "resume")
@@ -245,7 +246,7 @@ def test_two_processes_follow_the_loss_curve_of_one(tones, tmp_path):
     script = Path(tmp_path / "two.py")
     script.write_text(
         "import sys\n"
-        "from earmark.learning import train\n"
+        "from earmark.training.api import train\n"
         "root, out, devices = sys.argv[1:4]\n"
         "train(f'{root}/train_weak.tsv', f'{root}/valid_weak.tsv', f'{root}/audio', out,\n"
         "      settings=sys.argv[4:], store=f'{root}/features', devices=int(devices))\n"
@@ -374,7 +375,7 @@ def test_micro_batches_are_the_same_clips_in_however_many_processes(n_clips, siz
 
 def test_micro_batches_give_the_gradient_of_the_whole_batch(tones, tmp_path, monkeypatch):
     """But for batch norm, which is made to forget the batch here."""
-    monkeypatch.setattr("earmark.layers.MaskedBatchNorm.forward", lambda self, maps, mask: maps)
+    monkeypatch.setattr("earmark.nn.layers.MaskedBatchNorm.forward", lambda self, maps, mask: maps)
     words = ["training.max_epochs=1", "training.batch_size=24"]
     run(tones, tmp_path / "whole", *words)
     run(tones, tmp_path / "parts", *words, "training.micro_batch=5")

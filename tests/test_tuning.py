@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.decoding import Decoding, Rule, decode_events, median_filter, window_frames
 from earmark.errors import DataError, SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.frames import Frames
+from earmark.inference.decoding import Decoding, Rule, decode_events, median_filter, window_frames
+from earmark.inference.tuning import OBJECTIVES, Grid, tune_decoding
+from earmark.inference.tuning.clips import Clips
+from earmark.inference.tuning.line import Line
+from earmark.inference.tuning.thresholds import Share
 from earmark.metrics import segment_scores
-from earmark.tuning import OBJECTIVES, Grid, tune_decoding
-from earmark.tuning.clips import Clips
-from earmark.tuning.line import Line
-from earmark.tuning.thresholds import Share
 
 RULER = Frames(12.5)
 LABELS = ("cat", "dog", "owl")

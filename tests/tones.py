@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from earmark.audio import write_audio
-from earmark.events import Event, write_events
-from earmark.tags import write_tags
+from earmark.audio.encode import write_audio
+from earmark.formats.events import Event, write_events
+from earmark.formats.tags import write_tags
 
 RATE = 8000
 TONES = {"low": 440.0, "high": 2200.0}

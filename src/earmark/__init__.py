@@ -14,67 +14,67 @@ cap_instruction_set()  # before oneDNN is first used, or bfloat16 may crash the 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from earmark.answers import Answer
-    from earmark.audio import read_audio, read_blocks, write_audio
-    from earmark.curves import read_curves, write_curves
-    from earmark.data import Manifest
-    from earmark.decoding import Decoding, decode_events
-    from earmark.detector import Detector
+    from earmark.audio.decode import read_audio, read_blocks
+    from earmark.audio.encode import write_audio
+    from earmark.data.features import FeatureConfig, log_mel
+    from earmark.data.manifest import Manifest
     from earmark.errors import AudioError, BundleError, DataError, EarmarkError, SettingError
-    from earmark.evaluation import Scoring, evaluate
-    from earmark.events import Event, read_events, write_events
-    from earmark.features import FeatureConfig, log_mel
+    from earmark.formats.events import Event, read_events, write_events
+    from earmark.formats.scores import read_curves, write_curves
+    from earmark.formats.tags import read_tags, write_tags
     from earmark.frames import Frames
-    from earmark.learning import load, train, tune
+    from earmark.inference.decoding import Decoding, decode_events
+    from earmark.inference.detector import Detector, load
     from earmark.metrics import clip_scores, event_scores, psds_scores, segment_scores
-    from earmark.model import Model, ModelConfig
+    from earmark.metrics.evaluation import Answer, Scoring, evaluate
+    from earmark.nn.model import Model, ModelConfig
     from earmark.pooling import Pooling
-    from earmark.settings import Settings
-    from earmark.soundbank import Soundbank
-    from earmark.synth import SceneConfig, make_scene, write_scenes
-    from earmark.tags import read_tags, write_tags
+    from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
+    from earmark.synth.soundbank import Soundbank
+    from earmark.training.api import train, tune
+    from earmark.training.settings import Settings
 
-_ROOM_OF = {
-    "Answer": "answers",
+_MODULE_OF = {
+    "Answer": "metrics.evaluation",
     "AudioError": "errors",
     "BundleError": "errors",
     "DataError": "errors",
-    "Decoding": "decoding",
-    "Detector": "detector",
+    "Decoding": "inference.decoding",
+    "Detector": "inference.detector",
     "EarmarkError": "errors",
-    "Event": "events",
-    "FeatureConfig": "features",
+    "Event": "formats.events",
+    "FeatureConfig": "data.features",
     "Frames": "frames",
-    "Manifest": "data",
-    "Model": "model",
-    "ModelConfig": "model",
+    "Manifest": "data.manifest",
+    "Model": "nn.model",
+    "ModelConfig": "nn.model",
     "Pooling": "pooling",
-    "SceneConfig": "synth",
-    "Scoring": "evaluation",
+    "SceneConfig": "synth.scenes",
+    "Scoring": "metrics.evaluation",
     "SettingError": "errors",
-    "Settings": "settings",
-    "Soundbank": "soundbank",
+    "Settings": "training.settings",
+    "Soundbank": "synth.soundbank",
     "clip_scores": "metrics",
-    "decode_events": "decoding",
-    "evaluate": "evaluation",
+    "decode_events": "inference.decoding",
+    "evaluate": "metrics.evaluation",
     "event_scores": "metrics",
-    "load": "learning",
-    "log_mel": "features",
-    "make_scene": "synth",
+    "load": "inference.detector",
+    "log_mel": "data.features",
+    "make_scene": "synth.scenes",
     "psds_scores": "metrics",
-    "read_audio": "audio",
-    "read_blocks": "audio",
-    "read_curves": "curves",
-    "read_events": "events",
-    "read_tags": "tags",
+    "read_audio": "audio.decode",
+    "read_blocks": "audio.decode",
+    "read_curves": "formats.scores",
+    "read_events": "formats.events",
+    "read_tags": "formats.tags",
     "segment_scores": "metrics",
-    "train": "learning",
-    "tune": "learning",
-    "write_audio": "audio",
-    "write_curves": "curves",
-    "write_events": "events",
-    "write_scenes": "synth",
-    "write_tags": "tags",
+    "train": "training.api",
+    "tune": "training.api",
+    "write_audio": "audio.encode",
+    "write_curves": "formats.scores",
+    "write_events": "formats.events",
+    "write_scenes": "synth.scenes",
+    "write_tags": "formats.tags",
 }
 
 __all__ = [  # noqa: RUF022 - the version goes last
@@ -123,9 +123,9 @@ __all__ = [  # noqa: RUF022 - the version goes last
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ROOM_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'earmark' has no attribute {name!r}")
-    value = getattr(import_module(f"earmark.{_ROOM_OF[name]}"), name)
+    value = getattr(import_module(f"earmark.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

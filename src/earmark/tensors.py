@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from earmark.errors import DataError, EarmarkError
-from earmark.tables import write_beside
+from earmark.files import atomic_write
 
 _ENTRY = "earmark"
 
@@ -32,7 +32,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     # One entry: safetensors writes several in any order.
     entry = json.dumps({"about": about, "sum": _sum(about, plain)}, ensure_ascii=False)
-    write_beside(path, save(plain, {_ENTRY: entry}))
+    atomic_write(path, save(plain, {_ENTRY: entry}))
 
 
 def load_tensors(

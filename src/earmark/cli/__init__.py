@@ -1,14 +1,14 @@
 """Words on the command line -> the right room.
 
-front       what all commands share, and the way out
+app         what all commands share, and the way out
 data        demo, doctor, synth
-learn       train, tune, info
-hear        detect
-score       evaluate
-study       compare, recipe
+train       train, tune, info
+detect      detect
+evaluate    evaluate
+compare     compare, recipe
 """
 
-from earmark.cli import data, hear, learn, score, study
-from earmark.cli.front import app, main
+from earmark.cli import compare, data, detect, evaluate, train
+from earmark.cli.app import app, main
 
-__all__ = ["app", "data", "hear", "learn", "main", "score", "study"]
+__all__ = ["app", "compare", "data", "detect", "evaluate", "main", "train"]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.front import AudioOption, JsonOption, ValidAudioOption, app, print_json
+from earmark.cli.app import AudioOption, JsonOption, ValidAudioOption, app, print_json
 from earmark.errors import SettingError
 
 
@@ -15,7 +15,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Another seed, other sounds.")] = 0,
 ) -> None:
     """Train on sounds made on the spot, detect in new ones, and draw it."""
-    from earmark.demo import run_demo
+    from earmark.experiments.demo import run_demo
 
     run_demo(out, seed)
 
@@ -29,8 +29,8 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Tell what is wrong with tables and recordings before training; exit 1 if it would stop."""
-    from earmark.data import Manifest
-    from earmark.doctor import examine, render
+    from earmark.data.doctor import examine, render
+    from earmark.data.manifest import Manifest
 
     train = Manifest.read(manifest, audio)
     checked = None if valid is None else Manifest.read(valid, valid_audio or audio)
@@ -86,12 +86,12 @@ def synth(
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
     """Make soundscapes with known events, from a soundbank or from built-in sounds."""
-    from earmark.soundbank import Soundbank
-    from earmark.sounds import NOISES
-    from earmark.synth import SceneConfig, write_scenes
+    from earmark.synth.scenes import SceneConfig, write_scenes
+    from earmark.synth.soundbank import Soundbank
+    from earmark.synth.sounds import NOISES
 
     if config is not None:
-        from earmark.scenery import Scenery
+        from earmark.synth.scenes import Scenery
 
         front = {"out", "config", "suffix", "processes", "overwrite"}
         given = _given(context) - front

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from earmark.curves import ScoreCurves
 from earmark.errors import SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
+from earmark.formats.scores import ScoreCurves
 from earmark.metrics.changes import Changes, Tally
 from earmark.metrics.criteria import Collars, Intersections
 from earmark.metrics.pieces import Pieces, Segments
@@ -68,7 +68,7 @@ class BestScores:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain dicts, lists and floats; nan and infinity stay.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> scores = best_scores({"a": [Event(0, 1, "dog")]}, curves, Segments(1.0)).to_dict()
         >>> scores["overall"]["error_rate"]["value"]
@@ -109,7 +109,7 @@ class BestCounts:
 
         Overall it is with one threshold for all classes.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_bests({"a": [Event(0, 1, "dog")]}, curves, Segments(1.0))
         >>> counts.measure(np.array([[1.0], [2.0]])).overall["f_measure"]["f_measure"]
@@ -136,7 +136,7 @@ class BestCounts:
     def scores(self) -> BestScores:
         """Return the bests of all files.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_bests({"a": [Event(0, 1, "dog")]}, curves, Segments(1.0))
         >>> counts.scores().class_wise_average
@@ -174,7 +174,7 @@ class BestCounts:
     def precision_recall(self) -> dict[str, PrecisionRecall]:
         """Return label -> precision and recall at every threshold, of classes with reference.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_bests({"a": [Event(0, 1, "dog")]}, curves, Segments(1.0))
         >>> counts.precision_recall()["dog"].precision
@@ -194,7 +194,7 @@ class BestCounts:
     def beside(self, other: "BestCounts") -> "BestCounts":
         """Return the counts of both, the files of `other` after the own.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_bests({"a": [Event(0, 1, "dog")]}, curves, Segments(1.0))
         >>> counts.beside(counts).files
@@ -272,7 +272,7 @@ def best_scores(
         criterion: what is right, as `Segments(1.0)` or `Collars(0.2, 0.2, 0.5)`.
         labels: the classes, in the order wanted; without them, those of the curves.
 
-    >>> from earmark.curves import ScoreCurve
+    >>> from earmark.formats.scores import ScoreCurve
     >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
     >>> best_scores({"a.wav": [Event(0, 1, "dog")]}, curves, Segments(1.0)).overall["f_measure"]
     Best(value=1.0, thresholds={'dog': 0.55}, tp=1, fp=0, n_ref=1)
@@ -289,7 +289,7 @@ def count_bests(
 ) -> BestCounts:
     """Find what changes as the threshold falls; the arguments are those of `best_scores`.
 
-    >>> from earmark.curves import ScoreCurve
+    >>> from earmark.formats.scores import ScoreCurve
     >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
     >>> count_bests({"a": [Event(0, 1, "dog")]}, curves, Collars(0.2, 0.2)).n_ref.tolist()
     [[1]]

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import DataError, SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.metrics.ranking import rank_classes, rank_items
 from earmark.metrics.rates import (
     FileScores,

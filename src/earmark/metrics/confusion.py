@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.metrics.rates import Reals
 from earmark.metrics.segment import check_resolution, touched_segments
 from earmark.metrics.sides import lay_out

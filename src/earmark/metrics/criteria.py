@@ -64,8 +64,8 @@ class Intersections:
     def find_changes(self, stack: Stack) -> Changes:
         """Return the changes; amounts are true positives, false positives and cross triggers.
 
-        >>> from earmark.curves import ScoreCurve, ScoreCurves
-        >>> from earmark.events import Event
+        >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+        >>> from earmark.formats.events import Event
         >>> from earmark.metrics.runs import stack_curves
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> stack = stack_curves({"a": [Event(0, 1, "dog")]}, curves)
@@ -175,8 +175,8 @@ class Collars:
     def find_changes(self, stack: Stack) -> Changes:
         """Return the changes; amounts are true positives and false positives.
 
-        >>> from earmark.curves import ScoreCurve, ScoreCurves
-        >>> from earmark.events import Event
+        >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+        >>> from earmark.formats.events import Event
         >>> from earmark.metrics.runs import stack_curves
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> stack = stack_curves({"a": [Event(0, 1, "dog")]}, curves)

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 
 from earmark.errors import SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.metrics.matching import EventRule, choose_pairs, find_pairs
 from earmark.metrics.rates import (
     FileScores,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from earmark.curves import stem_of
 from earmark.errors import DataError, SettingError
+from earmark.formats.scores import stem_of
 from earmark.metrics.changes import Changes
 from earmark.metrics.runs import Bools, Ints, Reals, Stack
 from earmark.metrics.segment import check_resolution, touched_segments
@@ -118,8 +118,8 @@ class Segments:
     def cut(self, stack: Stack) -> Pieces:
         """Return the segments of all files.
 
-        >>> from earmark.curves import ScoreCurve, ScoreCurves
-        >>> from earmark.events import Event
+        >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+        >>> from earmark.formats.events import Event
         >>> from earmark.metrics.runs import stack_curves
         >>> curve = ScoreCurve([0, 0.8, 1.6, 2.0], [[0.9], [0.2], [0.1]])
         >>> stack = stack_curves({"a": [Event(1, 2, "dog")]}, ScoreCurves(["dog"], {"a": curve}))

@@ -27,9 +27,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from earmark.curves import ScoreCurves, stem_of
 from earmark.errors import DataError, SettingError, choose
-from earmark.events import Event
+from earmark.formats.events import Event
+from earmark.formats.scores import ScoreCurves, stem_of
 from earmark.metrics.changes import Changes, Tally
 from earmark.metrics.criteria import Intersections
 from earmark.metrics.rates import Measured, class_averages
@@ -102,7 +102,7 @@ class PsdsScores:
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain dicts, lists and floats; the curves are left out.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> psds_scores({"a": [Event(0, 1, "dog")]}, curves, **SCENARIO_1).to_dict()["overall"]
         {'psds': {'psds': 1.0}}
@@ -141,7 +141,7 @@ class PsdsCounts:
     def measure(self, weights: Reals | None = None) -> Measured:
         """Return the scores of every draw of files; see `earmark.metrics.rates`.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_psds({"a": [Event(0, 1, "dog")]}, curves, dtc=0.7, gtc=0.7)
         >>> counts.measure(np.array([[1.0], [3.0]])).overall["psds"]["psds"]
@@ -162,7 +162,7 @@ class PsdsCounts:
     def scores(self) -> PsdsScores:
         """Return the scores of all files, with their curves.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> count_psds({"a": [Event(0, 1, "dog")]}, curves, dtc=0.7, gtc=0.7).scores().value
         1.0
@@ -183,7 +183,7 @@ class PsdsCounts:
     def beside(self, other: "PsdsCounts") -> "PsdsCounts":
         """Return the counts of both, the files of `other` after the own.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_psds({"a": [Event(0, 1, "dog")]}, curves, dtc=0.7, gtc=0.7)
         >>> counts.beside(counts).files
@@ -294,7 +294,7 @@ def psds_scores(
         durations: file name -> its length in seconds; without them, the last edge of its curve.
         labels: the classes, in the order wanted; without them, those of the curves.
 
-    >>> from earmark.curves import ScoreCurve
+    >>> from earmark.formats.scores import ScoreCurve
     >>> reference = {"a.wav": [Event(0, 1, "dog"), Event(2, 3, "dog")]}
     >>> curve = ScoreCurve([0, 1, 2, 3, 3600], [[0.9], [0.5], [0.3], [0.6]])
     >>> psds_scores(reference, ScoreCurves(["dog"], {"a": curve}), **SCENARIO_1).value
@@ -333,7 +333,7 @@ def count_psds(
 
     Time and memory grow with the number of frames.
 
-    >>> from earmark.curves import ScoreCurve
+    >>> from earmark.formats.scores import ScoreCurve
     >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
     >>> count_psds({"a": [Event(0, 1, "dog")]}, curves, dtc=0.7, gtc=0.7).n_ref.tolist()
     [[1]]

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.curves import ScoreCurves, stem_of, stems_of
 from earmark.errors import DataError, SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
+from earmark.formats.scores import ScoreCurves, stem_of, stems_of
 from earmark.metrics.sides import Side, lay_out
 
 Ints = NDArray[np.int64]
@@ -53,7 +53,7 @@ class Stack:
     def n_events(self) -> Ints:
         """Return (files, classes): how many events the reference has.
 
-        >>> from earmark.curves import ScoreCurve
+        >>> from earmark.formats.scores import ScoreCurve
         >>> curves = ScoreCurves(["cat", "dog"], {"a": ScoreCurve([0, 1], [[0.2, 0.9]])})
         >>> stack_curves({"a.wav": [Event(0, 1, "dog")]}, curves).n_events()
         array([[0, 1]])
@@ -97,7 +97,7 @@ def stack_curves(
         curves: of every one of these files; others are told and left out.
         labels: the classes, in the order wanted; without them, those of the curves.
 
-    >>> from earmark.curves import ScoreCurve
+    >>> from earmark.formats.scores import ScoreCurve
     >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.2], [0.9]])})
     >>> stack_curves({"a.wav": []}, curves).scores
     array([[ 0.2,  0.9, -inf]])
@@ -150,7 +150,7 @@ def count_changes(stack: Stack) -> tuple[Ints, Ints, Reals, Ints]:
     Returns:
         File, class, score and change, each (changes,), class after class.
 
-    >>> from earmark.curves import ScoreCurve
+    >>> from earmark.formats.scores import ScoreCurve
     >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2, 3], [[0.9], [0.2], [0.8]])})
     >>> count_changes(stack_curves({"a": []}, curves))[2:]
     (array([0.9, 0.2, 0.8]), array([ 1, -1,  1]))
@@ -173,7 +173,7 @@ def find_runs(stack: Stack, chosen: Bools) -> Iterator[Runs]:
         stack: the curves.
         chosen: (files, classes), True where runs are wanted.
 
-    >>> from earmark.curves import ScoreCurve
+    >>> from earmark.formats.scores import ScoreCurve
     >>> curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2, 3], [[0.9], [0.2], [0.8]])})
     >>> (runs,) = find_runs(stack_curves({"a": []}, curves), np.array([[True]]))
     >>> list(zip(runs.onset.tolist(), runs.offset.tolist(), runs.score.tolist()))

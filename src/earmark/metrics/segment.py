@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.metrics.rates import (
     FileScores,
     Measured,

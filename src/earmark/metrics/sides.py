@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.errors import DataError, SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 
 BLOCK_EVENTS = 2**16  # counted at once: their arrays stay in the cache, so time grows linearly
 

@@ -4,10 +4,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from earmark.answers import Answer
-from earmark.evaluation import Evaluation
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.confusion import segment_confusion
+from earmark.metrics.evaluation import Answer, Evaluation
 from earmark.plots.figure import save
 from earmark.plots.scores import (
     plot_class_scores,

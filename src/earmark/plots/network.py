@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from earmark.errors import SettingError
-from earmark.events import Event
+from earmark.formats.events import Event
 from earmark.frames import Frames, pooled_length
 from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
 

@@ -45,7 +45,7 @@ def plot_predictions(panels: Mapping[str, Mapping[str, Any]], n_columns: int = 2
 
     Args:
         panels: title -> what a result shows: "events", "frame_probs", "thresholds", "open" and
-            "hop"; see `earmark.compare.unit.Result`.
+            "hop"; see `earmark.experiments.run.Result`.
         n_columns: panels side by side.
 
     >>> shown = {"hop": 0.08, "events": [[0.1, 0.3, "dog"]], "frame_probs": {"dog": [0.1, 0.9]},

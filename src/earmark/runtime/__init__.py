@@ -1,1 +1,1 @@
-"""How work runs on this machine -> instruction sets now; nothing here changes a result."""
+"""How work runs on this machine -> threads, processes, memory, CPU instructions."""

@@ -1,0 +1,1 @@
+"""Audio files -> waveforms: decoding, resampling, blocks of constant memory."""

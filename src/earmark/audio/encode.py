@@ -1,0 +1,63 @@
+"""Waveform -> audio file.
+
+Conventions: a waveform is mono float32 of shape (samples,), full scale -1 to 1. A file appears when
+it is complete.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from numpy.typing import ArrayLike
+
+from earmark.audio.decode import check_finite, check_sample_rate
+from earmark.errors import AudioError, SettingError, choose
+from earmark.files import atomic_path
+
+_BLOCK = 1 << 16  # samples per call: a long Vorbis file written in one call crashes libsndfile
+
+
+def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) -> None:
+    """Write a mono waveform as the suffix says: .wav and .flac of 16 bits, or .ogg (Vorbis).
+
+    Beyond full scale is clipped. The file appears when it is complete.
+
+    >>> import tempfile
+    >>> from earmark.audio.decode import read_audio
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_audio(f"{folder}/loud.flac", [0.0, 0.5, 2.0], 8000)
+    ...     read_audio(f"{folder}/loud.flac")
+    (array([0. , 0.5 , 0.9999695], dtype=float32), 8000)
+    """
+    path = Path(path)
+    form, subtype = WRITERS[choose("audio format to write", path.suffix.lower(), WRITERS)]
+    samples = np.asarray(waveform, dtype=np.float32)
+    if samples.ndim != 1 or not samples.size:
+        raise SettingError(f"A waveform to write is (samples,). Got the shape {samples.shape}.")
+    check_sample_rate(rate)
+    check_finite(samples, 0, rate, f"The waveform for {path}")
+    if form == "OGG" and rate > 200_000:  # where the encoder would take the whole process with it
+        raise AudioError(f"{path} cannot be written at {rate} Hz: Vorbis ends at 200000; use .wav.")
+    samples = np.clip(samples, -1.0, 1.0)
+    if subtype == "PCM_16":  # rounded here: libsndfile rounds in a flac, but not in a wav
+        samples = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
+    try:
+        with (
+            atomic_path(path) as part,
+            soundfile.SoundFile(part, "w", rate, 1, subtype, format=form) as sound,
+        ):
+            for first in range(0, len(samples), _BLOCK):
+                sound.write(samples[first : first + _BLOCK])
+    except OSError as error:
+        raise AudioError(f"{path} cannot be written: {error.strerror or error}.") from error
+    except soundfile.LibsndfileError as error:
+        reason = error.error_string.strip().removeprefix("Error : ").rstrip(".")
+        raise AudioError(f"{path} cannot be written at {rate} Hz: {reason}; use .wav.") from error
+
+
+WRITERS: dict[str, tuple[str, str]] = {
+    ".wav": ("WAV", "PCM_16"),
+    ".flac": ("FLAC", "PCM_16"),
+    ".ogg": ("OGG", "VORBIS"),
+}

@@ -1,0 +1,64 @@
+"""TOML and plain values -> dataclasses, strictly.
+
+Conventions: an unknown name is an error that suggests the nearest known one, and so is a value of
+the wrong type: nothing is guessed and nothing is dropped.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from earmark.errors import SettingError, choose
+
+Config = TypeVar("Config")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    >>> read_toml(Path("nowhere.toml"))
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no settings file nowhere.toml.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingError(f"There is no settings file {path}.") from None
+    except IsADirectoryError:
+        raise SettingError(f"{path} is a folder; give a TOML file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is not a TOML file: {error}.") from None
+
+
+def build(kind: type[Config], where: str, values: object) -> Config:
+    """Return a dataclass from plain values; `where` begins the name of a setting in errors.
+
+    >>> from earmark.training.augmentation import AugmentConfig
+    >>> build(AugmentConfig, "augment", {"mixup": 0.2}).mixup
+    0.2
+    >>> build(AugmentConfig, "augment", {"mixpu": 0.2})
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no setting 'augment.mixpu'; did you mean ...
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    if not isinstance(values, Mapping):
+        raise SettingError(f"{where} is a table of settings. Got {values!r}.")
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    known = [f"{where}.{name}" for name in fields]
+    for name, value in values.items():
+        choose("setting", f"{where}.{name}", known)
+        if isinstance(value, bool) and fields[name].type in (int, float):
+            raise SettingError(f"{where}.{name} takes a number. Got {value!r}.")
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join([where, *(str(part) for part in first["loc"])])
+        cause = first.get("ctx", {}).get("error")
+        if isinstance(cause, SettingError):
+            raise cause from None
+        raise SettingError(f"{name}: {first['msg']}. Got {first['input']!r}.") from None

@@ -1,0 +1,1 @@
+"""Tables and recordings -> clips, features, batches; and what is wrong with them."""

@@ -1,0 +1,149 @@
+"""Feature store and manifest -> the batches of an epoch, in an order that a seed decides."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812 - torch's own usage
+from torch.nn.utils.rnn import pad_sequence
+
+from earmark.data.features import FeatureConfig
+from earmark.data.manifest import Manifest
+from earmark.data.store import FeatureStore
+from earmark.errors import SettingError
+from earmark.frames import Frames
+
+
+def pad_batch(clips: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Put clips of any lengths into one batch, zeros behind the shorter ones.
+
+    Shape: of each clip (frames, mels); the batch (batch, frames, mels), its mask (batch, frames),
+    True for real frames.
+
+    >>> batch, mask = pad_batch([torch.ones(2, 80), torch.ones(3, 80)])
+    >>> batch.shape, mask
+    (torch.Size([2, 3, 80]), tensor([[ True, True, False],
+            [ True, True, True]]))
+    """
+    shapes = [tuple(clip.shape) for clip in clips]
+    if not shapes or any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
+        raise SettingError(
+            "A batch is made of one clip or more, each (frames, mels) with the same mels. "
+            f"Got the shapes {shapes}."
+        )
+    batch = pad_sequence(list(clips), batch_first=True)
+    lengths = torch.tensor([shape[0] for shape in shapes], device=batch.device)
+    return batch, torch.arange(batch.shape[1], device=batch.device) < lengths[:, None]
+
+
+def read_batch(
+    store: FeatureStore, manifest: Manifest, rows: Sequence[int]
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return raw log-mels (batch, frames, mels), a mask where lengths differ, and targets."""
+    clips = [torch.tensor(store[manifest.files[row]], dtype=torch.float32) for row in rows]
+    batch, mask = pad_batch(clips)
+    return batch, None if bool(mask.all()) else mask, manifest.targets[list(rows)]
+
+
+def read_frame_targets(
+    manifest: Manifest, ruler: Frames, rows: Sequence[int], n_frames: int
+) -> Tensor:
+    """Return when each class sounds, (batch, frames, classes): 1 where a frame's middle is within.
+
+    >>> from pathlib import Path
+    >>> from earmark.formats.events import Event
+    >>> clips = Manifest(("a",), (Path("a"),), ((),), ("dog",))
+    >>> clips = clips.with_events({"a": [Event(0.1, 0.3, "dog")]})
+    >>> read_frame_targets(clips, Frames(10), [0], 4).flatten()
+    tensor([0., 1., 1., 0.])
+    """
+    centres = ruler.centres(n_frames)
+    targets = np.zeros((len(rows), n_frames, len(manifest.labels)), np.float32)
+    columns = {label: column for column, label in enumerate(manifest.labels)}
+    for at, row in enumerate(rows):
+        for event in manifest.events[row]:
+            within = (event.onset <= centres) & (centres < event.offset)
+            targets[at, within, columns[event.label]] = 1.0
+    return torch.from_numpy(targets)
+
+
+def pool_targets(targets: Tensor, mask: Tensor | None, factor: int) -> Tensor:
+    """Average (batch, frames, classes) over every `factor` frames, of the real ones alone.
+
+    >>> pool_targets(torch.tensor([1.0, 0.0, 1.0]).view(1, 3, 1), None, 2).flatten()
+    tensor([0.5000, 1.0000])
+    """
+    real = torch.ones(targets.shape[:2]) if mask is None else mask.to(targets.dtype)
+    share = F.avg_pool1d(real.unsqueeze(1), factor, ceil_mode=True).transpose(1, 2)
+    sums = F.avg_pool1d((targets * real.unsqueeze(2)).transpose(1, 2), factor, ceil_mode=True)
+    return sums.transpose(1, 2) / torch.where(share > 0, share, 1)
+
+
+def draw_seed(*parts: int) -> int:
+    """Mix numbers into a seed of 63 bits."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def draw_order(targets: Tensor, seed: int, epoch: int, balanced: bool = False) -> list[int]:
+    """Return the order of the clips in an epoch, each once, or balanced over the classes.
+
+    Balanced: classes take turns in a random order, and within a class its clips do; clips without
+    any tag are a class of their own. Some clips then come up several times and others not at all.
+
+    >>> targets = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
+    >>> draw_order(targets, seed=0, epoch=0, balanced=True).count(9)
+    5
+    """
+    rng = np.random.default_rng(draw_seed(seed, epoch))
+    n_clips = len(targets)
+    if not balanced:
+        return [int(row) for row in rng.permutation(n_clips)]
+    untagged = (targets.sum(1, keepdim=True) == 0).to(targets.dtype)
+    columns = torch.cat([targets, untagged], 1).numpy().T > 0.5
+    members = [np.flatnonzero(column) for column in columns if column.any()]
+    queues: list[list[int]] = [[] for _ in members]
+    order: list[int] = []
+    while len(order) < n_clips:
+        for kind in rng.permutation(len(members)):
+            if not queues[kind]:
+                queues[kind] = [int(row) for row in rng.permutation(members[kind])]
+            order.append(queues[kind].pop())
+    return order[:n_clips]
+
+
+def cut(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Yield `rows` in pieces of `size`, the last one smaller."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def cut_share(n_clips: int, size: int, rank: int = 0, n_processes: int = 1) -> list[slice]:
+    """Cut the share of a process, every `n_processes`-th clip of a batch, into micro-batches.
+
+    A micro-batch has about `size` clips over all processes, at least one in each; 0 is the whole
+    batch. Which clips it holds does not depend on the number of processes.
+
+    >>> cut_share(9, 4), cut_share(9, 4, rank=1, n_processes=2)
+    ([slice(0, 3, None), slice(3, 6, None), slice(6, 9, None)], [slice(0, 1, None), ...])
+    """
+    wanted = -(-n_clips // size) if size else 1
+    n_pieces = max(1, min(wanted, n_clips // n_processes))
+    # Of the first `bound` clips of the batch, so many are in the share.
+    ends = [
+        max(0, -(-(n_clips * i // n_pieces - rank) // n_processes)) for i in range(n_pieces + 1)
+    ]
+    return [slice(begin, end) for begin, end in pairwise(ends)]
+
+
+def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifest) -> FeatureConfig:
+    """Return the features normalised by mean and deviation of each mel over the training clips."""
+    mean, std = store.statistics(train.files)
+    floor = 1e-3 * float(np.max(std)) or 1.0  # a mel that never changes is not blown up
+    return replace(
+        features,
+        mean=tuple(float(value) for value in mean),
+        std=tuple(max(float(value), floor) for value in std),
+    )

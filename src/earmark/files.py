@@ -1,0 +1,79 @@
+"""Files that are whole or not there, and folders that one process works in at a time.
+
+Conventions: a file is written under a temporary name in the same folder, flushed to the disk and
+moved into place, so that a reader never meets half of one, whenever the process is killed.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import get_ident
+
+from earmark.errors import DataError
+
+LOCK = "lock"
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path to write to; it replaces `path` at the end, unless an error is raised.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with atomic_path(Path(folder, "a.txt")) as part:
+    ...         _ = part.write_text("whole")
+    ...     [file.name for file in Path(folder).iterdir()]
+    ['a.txt']
+    """
+    # The suffix stays last, since some writers go by it.
+    part = path.with_name(f".{path.stem}.{os.getpid()}-{get_ident()}.part{path.suffix}")
+    try:
+        yield part
+        with part.open("rb") as file:
+            os.fsync(file.fileno())  # else a power cut may leave the name without the content
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Write `content` to `path`: all of it is there, or what was there before.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     atomic_write(Path(folder, "a.txt"), b"whole")
+    ...     Path(folder, "a.txt").read_text()
+    'whole'
+    """
+    try:
+        with atomic_path(path) as part:
+            part.write_bytes(content)
+    except OSError as error:
+        raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = False, doing: str = "building the store") -> Iterator[None]:
+    """Hold the lock of a folder; the system frees it when the process ends, however it ends.
+
+    If another process holds it, wait for that process to end, or raise.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)):
+    ...     pass
+    """
+    with (folder / LOCK).open("a+") as file:
+        try:
+            if sys.platform == "win32":
+                import msvcrt
+
+                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+            else:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError as error:
+            raise DataError(f"Another process is {doing} {folder}; wait for it to end.") from error
+        yield

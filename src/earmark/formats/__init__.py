@@ -1,0 +1,1 @@
+"""Tables of tags, events and frame-level scores <-> Python objects."""

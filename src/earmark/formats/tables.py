@@ -1,0 +1,190 @@
+"""Delimited text <-> rows that know their line: the ground under events and tags.
+
+Conventions: UTF-8, with or without a byte order mark; lines end in LF or CRLF; blank lines are
+passed over. A text that holds a tab anywhere is tab separated, any other is comma separated: no
+guessing by frequency. Either may quote a field with `"`, but no field runs over a line end. The
+first row is a header when it names its columns, in any order and by any of the names in `COLUMNS`;
+columns of other names are left alone. Tables are written beside their place and moved into it, so
+that a reader never meets half of one.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO, TypeAlias
+
+from earmark.errors import DataError
+from earmark.files import atomic_write
+
+Source: TypeAlias = str | os.PathLike[str] | TextIO
+
+COLUMNS = {
+    "filename": ("filename", "file_name", "file", "audio_filename"),
+    "onset": ("onset", "start", "start_time", "event_onset"),
+    "offset": ("offset", "end", "end_time", "event_offset"),
+    "event_label": ("event_label", "label", "event", "class", "category"),
+    "event_labels": ("event_labels", "labels", "events", "classes", "tags"),
+    "score": ("score", "confidence", "probability"),
+    "fold": ("fold",),
+    "duration": ("duration", "length", "seconds"),
+}
+_COLUMN_OF = {name: column for column, names in COLUMNS.items() for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The fields of one line, as they stand, and `where` it is (`file:line`)."""
+
+    where: str
+    fields: tuple[str, ...]
+    separator: str
+
+    def named(self, columns: Sequence[str]) -> dict[str, str]:
+        """Return column -> stripped field; missing fields at the end are empty.
+
+        In a comma table whose last column is a label, more fields than columns are a label with
+        commas that nobody quoted, and are joined again.
+
+        >>> row = Row("a.csv:1", ("a.wav", "0", "1", "Air horn", " truck horn"), ",")
+        >>> row.named(["filename", "onset", "offset", "event_label"])["event_label"]
+        'Air horn, truck horn'
+        """
+        fields = list(self.fields)
+        while len(fields) > len(columns) and not fields[-1].strip():
+            fields.pop()
+        if len(fields) > len(columns):
+            if self.separator != "," or not columns[-1].startswith("event_label"):
+                raise DataError(
+                    f"{self.where}: {len(fields)} fields where {len(columns)} belong "
+                    f"({', '.join(columns)}). Quote a label that holds a comma, and name any "
+                    f"further columns in a header row."
+                )
+            fields[len(columns) - 1 :] = [",".join(fields[len(columns) - 1 :])]
+        fields += [""] * (len(columns) - len(fields))
+        return {column: field.strip() for column, field in zip(columns, fields, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The rows of a text and the columns that its header names, None without a header."""
+
+    name: str
+    columns: tuple[str, ...] | None
+    rows: list[Row]
+
+    def require(self, *needed: str) -> None:
+        """Raise unless the header, where there is one, has every column of `needed`."""
+        lacking = [column for column in needed if column not in (self.columns or needed)]
+        if lacking:
+            raise DataError(
+                f"{self.name}: the header has no column {' or '.join(map(repr, lacking))}; it has "
+                f"{', '.join(map(repr, self.columns or ()))}. Name the columns {', '.join(needed)}."
+            )
+
+
+def read_table(source: Source) -> Table:
+    r"""Return the rows of a file or of an open text, and its header if it has one.
+
+    >>> table = read_table(io.StringIO("onset\toffset\tfilename\n0.5\t1.0\ta.wav\n"))
+    >>> table.columns, table.rows[0].fields, table.rows[0].where
+    (('onset', 'offset', 'filename'), ('0.5', '1.0', 'a.wav'), '<text>:2')
+    """
+    name, text = _read_text(source)
+    separator = "\t" if "\t" in text else ","
+    rows = [
+        Row(f"{name}:{number}", _split(line, separator, f"{name}:{number}"), separator)
+        for number, line in enumerate(text.split("\n"), start=1)
+        if line.strip()
+    ]
+    columns = _header(rows[0]) if rows else None
+    return Table(name, columns, rows[1:] if columns else rows)
+
+
+def write_table(target: Source, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    r"""Write a header and rows, tab separated, or comma separated where the name ends in .csv.
+
+    >>> text = io.StringIO()
+    >>> write_table(text, ["filename", "event_labels"], [["a.wav", "dog,cat"]])
+    >>> text.getvalue()
+    'filename\tevent_labels\na.wav\tdog,cat\n'
+    """
+    name = _name(target)
+    buffer = io.StringIO()
+    separator = "," if name.lower().endswith(".csv") else "\t"
+    writer = csv.writer(buffer, delimiter=separator, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        for field in row:
+            _check_field(field, name)
+        writer.writerow(row)
+    if isinstance(target, str | os.PathLike):
+        atomic_write(Path(target), buffer.getvalue().encode())
+    else:
+        target.write(buffer.getvalue())
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return str(getattr(source, "name", "<text>"))
+
+
+def _read_text(source: Source) -> tuple[str, str]:
+    """Return the name and the whole text, without byte order mark and with LF alone."""
+    name = _name(source)
+    try:
+        text = (
+            Path(source).read_text(encoding="utf-8")
+            if isinstance(source, str | os.PathLike)
+            else source.read()
+        )
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name} is not UTF-8 text ({error.reason}). Save it as UTF-8.") from error
+    except OSError as error:
+        raise DataError(f"Cannot read the table {name}: {error.strerror or error}.") from error
+    return name, text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _split(line: str, separator: str, where: str) -> tuple[str, ...]:
+    if '"' not in line:
+        return tuple(line.split(separator))
+    try:
+        # Line by line on purpose: a stray quote must not swallow the rows below it.
+        return tuple(next(csv.reader([line], delimiter=separator, strict=True)))
+    except csv.Error as error:
+        raise DataError(
+            f'{where}: a quote is opened and not closed ({error}). Write "..." round the whole '
+            f'field and double every " inside it.'
+        ) from error
+
+
+def _header(row: Row) -> tuple[str, ...] | None:
+    """Return the columns that a first row names, or None if it is a row of data."""
+    names = [field.strip().lower().replace(" ", "_") for field in row.fields]
+    known = [_COLUMN_OF[name] for name in names if name in _COLUMN_OF]
+    if "filename" not in known and len(set(known)) < 2:
+        return None
+    for column in known:
+        if known.count(column) > 1:
+            twice = [name for name in names if _COLUMN_OF.get(name) == column]
+            raise DataError(
+                f"{row.where}: the header names the column {column!r} more than once "
+                f"({', '.join(twice)}). Keep one of them."
+            )
+    return tuple(_COLUMN_OF.get(name, name) for name in names)
+
+
+def _check_field(field: str, name: str) -> None:
+    """Raise if `field` would not come back from the file as it went in."""
+    if field != field.strip() or any(sign in field for sign in "\t\r\n"):
+        raise DataError(
+            f"Cannot write {field!r} to {name}: a name or label must not hold a tab or a line "
+            f"end, nor begin or end with a space."
+        )
+    try:
+        field.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"Cannot write {field!r} to {name}: it is not valid Unicode.") from error

@@ -1,0 +1,203 @@
+"""Weak tables <-> the tags of each clip: what is heard, not when.
+
+Conventions: the tags of a clip are a sorted tuple of labels, each once; a clip without tags has an
+empty one and is still known. These layouts are read, with rows of one clip merged:
+
+    filename  event_labels              with a header: several labels joined by commas (DESED)
+    filename  event_label               with a header: one label a row, commas and all
+    filename  labels                    without a header: as event_labels
+    filename  onset  offset  label      one label a row (DCASE 2017 ground truth); 0 to 0 is no tag
+    id, start, end, "labels", "ids"     DCASE 2017 lists; the clip is {id}_{start}_{end}.wav
+
+Labels may hold commas themselves ("Air horn, truck horn"). Given the known labels, a joined list is
+resolved against them, longest first. Without them a comma parts labels unless a space follows, as
+DESED and DCASE write it; where that could be meant either way the reader asks, and does not guess.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import PurePath
+
+from earmark.errors import DataError
+from earmark.formats.events import STRONG_COLUMNS, read_seconds
+from earmark.formats.tables import Row, Source, read_table, write_table
+
+_OFFICIAL_COLUMNS = ("id", "start", "end", "event_labels", "ids")
+_IDS = re.compile(
+    r"/[a-z]+/\w+(,/[a-z]+/\w+)*"
+)  # "/m/0284vy3,/m/07jdr": AudioSet's names of classes
+
+
+class TagTable(dict[str, tuple[str, ...]]):
+    """File name -> its tags, sorted; `n_dropped` rows of no length were left out."""
+
+    n_dropped: int = 0
+
+
+def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
+    r"""Return the tags of each clip in a weak table (or in a strong one, times left aside).
+
+    Args:
+        source: a file, or an open text.
+        labels: the known labels; any other is then an error.
+
+    >>> import io
+    >>> read_tags(io.StringIO("filename\tevent_labels\na.wav\tdog,cat\nb.wav\t\n"))
+    {'a.wav': ('cat', 'dog'), 'b.wav': ()}
+    >>> read_tags(io.StringIO("-5Qr,60.000,70.000,\"Fire engine, fire truck,Car\",\"/m/1,/m/2\""))
+    {'-5Qr_60.000_70.000.wav': ('Car', 'Fire engine, fire truck')}
+    """
+    table = read_table(source)
+    table.require("filename", "event_labels" if _is_joined(table.columns or ()) else "event_label")
+    by_length = None if labels is None else sorted(labels, key=lambda label: (-len(label), label))
+    tags: dict[str, set[str]] = {}
+    n_dropped = 0
+    doubtful: dict[str, str] = {}  # label with a comma, from a joined list -> where it was first
+    for row in table.rows:
+        columns = table.columns or _columns_of(row)
+        values = row.named(columns)
+        name = values.get("filename") or _official_name(values)
+        if not name:
+            raise DataError(f"{row.where}: the row names no file. Begin it with a file name.")
+        of_clip = tags.setdefault(name, set())
+        if _has_no_length(values, row.where):
+            n_dropped += 1
+            continue
+        if _is_joined(columns):
+            found = _split_labels(values["event_labels"], by_length, row.where)
+            doubtful |= {x: row.where for x in found if "," in x and x not in doubtful}
+        else:
+            found = [values["event_label"]] if values["event_label"] else []
+        _check_known(found, by_length, row.where)
+        of_clip.update(found)
+    if labels is None:
+        _check_unambiguous(doubtful, set().union(*tags.values()))
+    found_tags = TagTable({name: tuple(sorted(of_clip)) for name, of_clip in tags.items()})
+    found_tags.n_dropped = n_dropped
+    return found_tags
+
+
+def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:
+    r"""Write a weak table, clips in the order given.
+
+    One row a clip (`filename, event_labels`), as DESED does; where a label holds a comma, one row
+    a clip and label (`filename, event_label`), so that it can be read again without doubt.
+
+    >>> import io
+    >>> text = io.StringIO()
+    >>> write_tags(text, {"a.wav": ["dog", "cat"], "b.wav": []})
+    >>> text.getvalue()
+    'filename\tevent_labels\na.wav\tcat,dog\nb.wav\t\n'
+    """
+    by_clip = {name: sorted(set(labels)) for name, labels in tags.items()}
+    for name, labels in by_clip.items():
+        if not name or "" in labels:
+            raise DataError(f"Cannot write an empty name or label: {name!r}, {labels}.")
+        for label in labels:
+            if label != label.strip():
+                raise DataError(f"The label {label!r} of {name} begins or ends with a space.")
+    if any("," in label for labels in by_clip.values() for label in labels):
+        rows = [[name, label] for name, labels in by_clip.items() for label in labels or [""]]
+        write_table(target, ["filename", "event_label"], rows)
+    else:
+        rows = [[name, ",".join(labels)] for name, labels in by_clip.items()]
+        write_table(target, ["filename", "event_labels"], rows)
+
+
+def tags_from_folders(files: Iterable[str | os.PathLike[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the tags of files that lie in a folder per class; names stay as they are given.
+
+    >>> tags_from_folders(["sounds/dog/1.wav", "sounds/cat/1.wav"])
+    {'sounds/dog/1.wav': ('dog',), 'sounds/cat/1.wav': ('cat',)}
+    """
+    tags: dict[str, tuple[str, ...]] = {}
+    for file in files:
+        label = PurePath(file).parent.name
+        if label in ("", ".."):
+            raise DataError(
+                f"{os.fspath(file)!r} lies in no folder that could name its class. Pass paths such "
+                f"as 'sounds/dog/1.wav'."
+            )
+        tags[os.fspath(file)] = (label,)
+    return tags
+
+
+def _columns_of(row: Row) -> Sequence[str]:
+    """Return the columns of a row of a table without header, told by its fields."""
+    fields = [field.strip() for field in row.fields]
+    if len(fields) == len(_OFFICIAL_COLUMNS) and _IDS.fullmatch(fields[-1]):
+        return _OFFICIAL_COLUMNS
+    if len(fields) >= len(STRONG_COLUMNS) and all(map(_may_be_time, fields[1:3])):
+        return STRONG_COLUMNS
+    return ("filename", "event_labels")
+
+
+def _is_joined(columns: Collection[str]) -> bool:
+    """Return whether these columns hold several labels a row."""
+    return "event_labels" in columns
+
+
+def _may_be_time(field: str) -> bool:
+    return not field or field.lstrip("-").replace(".", "", 1).isdigit()
+
+
+def _official_name(values: Mapping[str, str]) -> str:
+    """Return the file name that the ground truth files give to a clip of the official lists."""
+    return "{id}_{start}_{end}.wav".format_map(values) if values.get("id") else ""
+
+
+def _has_no_length(values: Mapping[str, str], where: str) -> bool:
+    """Return whether a row has times and they are the same: its label was found wrong."""
+    if not (values.get("onset") and values.get("offset")):
+        return False
+    onset, offset = (read_seconds(values[name], name, where) for name in ("onset", "offset"))
+    return onset == offset
+
+
+def _split_labels(cell: str, by_length: Sequence[str] | None, where: str) -> list[str]:
+    """Return the labels that are joined in `cell`; known labels, where given, longest first."""
+    if by_length is None:
+        return [label.strip() for label in re.split(r",(?!\s)", cell) if label.strip()]
+    found = _resolve(cell, by_length)
+    if found is None:
+        _check_known([label.strip() for label in cell.split(",")], by_length, where)
+        raise DataError(f"{where}: {cell!r} is no list of known labels: {', '.join(by_length)}.")
+    return found
+
+
+def _resolve(cell: str, by_length: Sequence[str]) -> list[str] | None:
+    cell = cell.strip().removesuffix(",")
+    if not cell:
+        return []
+    for label in by_length:
+        if cell == label:
+            return [label]
+        if cell.startswith(label) and cell[len(label) :].lstrip().startswith(","):
+            rest = _resolve(cell[len(label) :].lstrip()[1:], by_length)
+            if rest is not None:
+                return [label, *rest]
+    return None
+
+
+def _check_known(found: Iterable[str], by_length: Sequence[str] | None, where: str) -> None:
+    for label in found:
+        if by_length is not None and label not in by_length:
+            near = get_close_matches(label, by_length, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            raise DataError(
+                f"{where}: there is no label {label!r}{hint} Known: {', '.join(sorted(by_length))}."
+            )
+
+
+def _check_unambiguous(doubtful: Mapping[str, str], found: Collection[str]) -> None:
+    """Raise if 'dog, cat' was taken for one label while 'dog' and 'cat' are labels too."""
+    for label, where in doubtful.items():
+        parts = [part.strip() for part in label.split(",")]
+        if all(part in found for part in parts):
+            raise DataError(
+                f"{where}: {label!r} may be one label or {len(parts)}. Pass labels=[...] with all "
+                f"known labels, or write one row per clip and label under the header "
+                f"filename, event_label."
+            )

@@ -1,0 +1,1 @@
+"""A trained network -> events: model file, detector, decoding, tuning."""

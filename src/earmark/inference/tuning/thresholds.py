@@ -1,0 +1,133 @@
+"""Scores and what each item gains and costs -> the best threshold, and the objectives it is for.
+
+Conventions: an item is a clip (from tags) or a segment (from events); it is active from its score
+up. Thresholds lie within `bounds` and are exact there: every threshold between two neighbouring
+scores decides alike, so trying one in each gap tries them all. Where several gaps in a row are
+equally good they count as one; of such plateaus the widest is taken, at its middle.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from earmark.inference.decoding import Mask, Rule
+
+Reals = NDArray[np.float64]
+Bounds = tuple[float, float]
+
+
+class Share(NamedTuple):
+    """What one class adds to a score that is a fraction, all else held fixed.
+
+    With some items (clips or segments) active the score is
+    (gain_before + their gains) / (cost_before + their costs). F1 is one: every active item costs
+    1, a right one gains 2, and the reference is there before.
+
+    Shape: `gain` and `cost` (items,).
+    """
+
+    gain: Reals
+    cost: Reals
+    gain_before: float
+    cost_before: float
+
+    @classmethod
+    def of_f_measure(cls, truth: Mask, gain_before: int = 0, cost_before: int = 0) -> "Share":
+        """Return the F1 of a class that is really active where `truth` is.
+
+        >>> Share.of_f_measure(np.array([True, False])).value(np.array([True, True]))
+        0.6666666666666666
+        """
+        cost_before += int(truth.sum())
+        return cls(truth * np.float64(2), np.ones(truth.shape), gain_before, cost_before)
+
+    def value(self, active: Mask) -> float:
+        """Return the score with the items of the mask `active`.
+
+        >>> Share.of_f_measure(np.array([True, False])).value(np.array([False, False]))
+        0.0
+        """
+        cost = self.cost_before + self.cost[active].sum()
+        return float((self.gain_before + self.gain[active].sum()) / max(cost, 1))
+
+    def best_threshold(self, scores: Reals, bounds: Bounds) -> float:
+        """Return the best threshold within `bounds` for items that are active from their score up.
+
+        >>> share = Share.of_f_measure(np.array([False, True, False, True]))
+        >>> share.best_threshold(np.array([0.1, 0.6, 0.4, 0.8]), (0.05, 0.95))
+        0.5
+        """
+        order = np.argsort(scores)
+        ranked = scores[order]
+        inside = ranked[(ranked > bounds[0]) & (ranked < bounds[1])]
+        # All thresholds in (lower, upper] are alike.
+        upper = np.append(np.unique(inside), bounds[1])
+        lower = np.append(bounds[0], upper[:-1])
+        first = np.searchsorted(ranked, upper)  # active are this one and all above
+        gain, cost = (
+            np.append(np.cumsum(each[order][::-1])[::-1], 0.0)[first]
+            for each in (self.gain, self.cost)
+        )
+        values = (self.gain_before + gain) / np.maximum(self.cost_before + cost, 1)
+        edges = np.flatnonzero(np.diff(values == values.max(), prepend=False, append=False))
+        begin, end = lower[edges[::2]], upper[edges[1::2] - 1]
+        widest = np.argmax(end - begin)
+        middle = (begin[widest] + end[widest]) / 2
+        return float(middle if middle > begin[widest] else end[widest])
+
+
+def with_threshold(rule: Rule, threshold: float) -> Rule:
+    """Return the rule with another threshold; the low one keeps its share of it.
+
+    >>> with_threshold(Rule(0.5, 0.25), 0.25)[:2]
+    (0.25, 0.125)
+    """
+    low = min(threshold, threshold * (rule.low_threshold / rule.threshold))
+    return rule._replace(threshold=threshold, low_threshold=low)
+
+
+def share_of_own(truth: Mask, active: Mask, at: int) -> Share:
+    """Return the F1 of class `at` itself; `truth` and `active` are (classes, segments).
+
+    >>> truth, active = np.array([[True, False]]), np.array([[True, True]])
+    >>> share_of_own(truth, active, 0).value(active[0])
+    0.6666666666666666
+    """
+    return Share.of_f_measure(truth[at])
+
+
+def share_of_f_measure(truth: Mask, active: Mask, at: int) -> Share:
+    """Return the F1 of all classes together, as a share of class `at`.
+
+    >>> truth, active = np.array([[True], [True]]), np.array([[True], [False]])
+    >>> [share_of_f_measure(truth, active, at).value(active[at]) for at in (0, 1)]
+    [0.6666666666666666, 0.6666666666666666]
+    """
+    others = np.arange(len(truth)) != at
+    n_right, n_found = (truth & active)[others].sum(), active[others].sum()
+    return Share.of_f_measure(truth[at], 2 * int(n_right), int(n_found + truth[others].sum()))
+
+
+def share_of_error_rate(truth: Mask, active: Mask, at: int) -> Share:
+    """Return minus the error rate of all classes together, as a share of class `at`.
+
+    >>> truth, active = np.array([[True], [True]]), np.array([[True], [False]])
+    >>> [share_of_error_rate(truth, active, at).value(active[at]) for at in (0, 1)]
+    [-0.5, -0.5]
+    """
+    others = np.arange(len(truth)) != at
+    n_ref, n_est = truth.sum(axis=0), active[others].sum(axis=0)
+    # Substitutions, deletions and insertions of a segment sum up to max(n_ref, n_est) - tp: one
+    # class more is an error more where as many as in the reference are found already.
+    errors = int(np.maximum(n_ref, n_est).sum() - (truth & active)[others].sum())
+    gain = truth[at].astype(np.float64) - (n_est >= n_ref)
+    return Share(gain, np.zeros(len(gain)), -errors, int(n_ref.sum()))
+
+
+OBJECTIVES: dict[str, Callable[[Mask, Mask, int], Share]] = {
+    "class_f_measure": share_of_own,
+    "f_measure": share_of_f_measure,
+    "error_rate": share_of_error_rate,
+}

@@ -1,0 +1,1 @@
+"""Log-mel -> frame and clip probabilities: layers, network, fused inference, loss."""

@@ -1,0 +1,1 @@
+"""A seed -> soundscapes with known events, from procedural sounds or recordings."""

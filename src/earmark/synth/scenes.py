@@ -1,0 +1,413 @@
+"""A seed -> soundscapes with known events, from procedural sounds or from a soundbank.
+
+Conventions: scene `index` of a seed draws from its own generator, so it is the same made alone or
+with others, in any number of processes; another version of NumPy may draw otherwise. Onsets and
+offsets are whole milliseconds, the truth of the strong table to its last digit. Two events of one
+class never overlap or come closer than `gap`. The SNR of an event is its mean power over its own
+interval, fades included, over the mean power of the background in the same interval (or 1 % of the
+background's mean power over the whole scene, where it falls below that). A scene that would clip is
+scaled as a whole, background and all, which changes no SNR.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import soxr
+
+from earmark.audio.decode import Waveform
+from earmark.audio.encode import WRITERS, write_audio
+from earmark.config import build, read_toml
+from earmark.errors import DataError, SettingError, choose
+from earmark.formats.events import Event, write_events
+from earmark.formats.tags import write_tags
+from earmark.runtime.processes import map_in_order
+from earmark.synth.soundbank import Bank, ProceduralBank, Soundbank
+from earmark.synth.sounds import NOISES, Rng
+
+_FADE = 0.005  # seconds at both ends of an event, against clicks
+_PEAK = 0.99  # of full scale; what 16 bits round up must still fit
+_TRIES = 50  # places for one event, and sets of events for one scene
+
+
+@dataclass(frozen=True)
+class SceneConfig:
+    """What a scene is made of; pairs are (least, most), drawn from evenly.
+
+    Args:
+        rate: samples a second.
+        duration: seconds of a scene.
+        n_events: events in a scene.
+        event_duration: seconds of an event; a short recording gives a shorter one.
+        snr_db: of each event against the background behind it.
+        speed: how much faster, and so higher, a sound is played; drawn evenly on a log scale. A way
+            to make few recordings seem many, for training.
+        max_overlap: how many events may sound at once; 1 lets none overlap.
+        gap: the least seconds between two events of one class.
+        classes: the categories that events are drawn from; empty stands for all of the bank that
+            are no background.
+        backgrounds: categories of the bank, or else names of `earmark.synth.sounds.NOISES`.
+        level_db: root mean square of the background, against full scale.
+
+    >>> SceneConfig(duration=5.0).n_events
+    (1, 3)
+    """
+
+    rate: int = 32000
+    duration: float = 10.0
+    n_events: tuple[int, int] = (1, 3)
+    event_duration: tuple[float, float] = (0.5, 4.0)
+    snr_db: tuple[float, float] = (0.0, 20.0)
+    speed: tuple[float, float] = (1.0, 1.0)
+    max_overlap: int = 2
+    gap: float = 0.25
+    classes: tuple[str, ...] = ()
+    backgrounds: tuple[str, ...] = tuple(NOISES)
+    level_db: tuple[float, float] = (-45.0, -25.0)
+
+    def __post_init__(self) -> None:
+        for name in ("n_events", "event_duration", "snr_db", "speed", "level_db"):
+            low, high = getattr(self, name)
+            if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+                raise SettingError(f"{name} must be (least, most). Got {(low, high)!r}.")
+        checks = {
+            "rate": (self.rate >= 8000, "8000 Hz or more"),
+            "duration": (0 < self.duration < math.inf, "above 0 s"),
+            "max_overlap": (self.max_overlap >= 1, "1 or more"),
+            "n_events": (
+                self.n_events[0] >= 0
+                and self.n_events[1] * self.event_duration[0] <= self.max_overlap * self.duration,
+                "0 or more, and fit into the scene at their shortest",
+            ),
+            "event_duration": (
+                self.event_duration[0] >= 0.01 and self.event_duration[1] <= self.duration,
+                f"within 0.01 s and the scene's duration, {self.duration} s",
+            ),
+            "level_db": (self.level_db[1] <= 0, "0 dB, full scale, or less"),
+            "speed": (self.speed[0] >= 0.25 and self.speed[1] <= 4, "within 0.25 and 4"),
+            "gap": (0.001 <= self.gap < math.inf, "0.001 s or more"),
+            "backgrounds": (len(self.backgrounds) > 0, "one name or more"),
+        }
+        for name, (holds, wanted) in checks.items():
+            if not holds:
+                raise SettingError(f"{name} must be {wanted}. Got {getattr(self, name)!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A mixed scene and what it was mixed from.
+
+    Shape:
+        waveform and background (samples,); layers one array for each event, as long as the event.
+        waveform = background + layers, each laid at the onset of its event.
+    """
+
+    waveform: Waveform
+    rate: int
+    events: tuple[Event, ...]
+    background: Waveform = field(repr=False)
+    layers: tuple[Waveform, ...] = field(repr=False)
+
+
+def make_scene(config: SceneConfig, seed: int, index: int = 0, bank: Bank | None = None) -> Scene:
+    """Return scene number `index` of a seed; without a bank the sounds are procedural.
+
+    >>> scene = make_scene(SceneConfig(duration=4.0, n_events=(2, 2)), seed=0, index=17)
+    >>> scene.waveform.shape, len(scene.events)
+    ((128000,), 2)
+    """
+    if seed < 0 or index < 0:
+        raise SettingError(f"Seed and index must be 0 or more. Got {seed!r} and {index!r}.")
+    bank = ProceduralBank() if bank is None else bank
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
+    classes = _classes(config, bank)
+    background = _background(config, rng, bank)
+    sounds, onsets = _place_events(config, rng, bank, classes)
+    mixed = background.astype(np.float64)
+    mean_power = float(np.mean(np.square(mixed)))
+    layers, events = [], []
+    for (label, sound), onset_ms in zip(sounds, onsets, strict=True):
+        offset_ms = onset_ms + _milliseconds(sound, config.rate)
+        first, last = (round(ms * config.rate / 1000) for ms in (onset_ms, offset_ms))
+        layer = _faded(sound[: last - first], config.rate)
+        behind = np.square(background[first : first + len(layer)], dtype=np.float64)
+        power = max(float(behind.mean()), 0.01 * mean_power)
+        power *= 10 ** (rng.uniform(*config.snr_db) / 10)
+        layer *= np.sqrt(power / np.mean(np.square(layer, dtype=np.float64)))
+        mixed[first : first + len(layer)] += layer
+        layers.append(layer)
+        events.append(Event(onset_ms / 1000, offset_ms / 1000, label))
+    scale = min(1.0, _PEAK / max(float(np.abs(mixed).max()), 1e-12))
+    order = sorted(range(len(events)), key=events.__getitem__)
+    return Scene(
+        (mixed * scale).astype(np.float32),
+        config.rate,
+        tuple(events[i] for i in order),
+        (background * scale).astype(np.float32),
+        tuple((layers[i] * scale).astype(np.float32) for i in order),
+    )
+
+
+def write_scenes(
+    out_dir: str | os.PathLike[str],
+    n_scenes: int,
+    config: SceneConfig | None = None,
+    seed: int = 0,
+    *,
+    bank: Bank | None = None,
+    prefix: str = "scene_",
+    suffix: str = ".wav",
+    processes: int = 1,
+    overwrite: bool = False,
+) -> dict[str, list[Event]]:
+    """Write scenes 0 to `n_scenes` - 1 of a seed, and return the events of each file.
+
+    The folder holds `audio/scene_00000.wav` and so on, `weak.tsv` (filename, event_labels) and
+    `strong.tsv` (filename, onset, offset, event_label). The tables come last: where they are, all
+    the audio is. The same seed gives the same bytes.
+
+    Args:
+        out_dir: the folder; made if it is not there.
+        n_scenes: how many.
+        config: of the scenes.
+        seed: of the scenes.
+        bank: where sounds come from; procedural by default.
+        prefix: of the file names.
+        suffix: .wav or .flac (16 bits), or .ogg.
+        processes: how many to make scenes in; the result is the same.
+        overwrite: replace files of the same name instead of refusing; others are left alone.
+
+    >>> import tempfile
+    >>> config = SceneConfig(rate=8000, duration=2.0, event_duration=(0.5, 1.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(list(write_scenes(folder, 2, config)))
+    ['scene_00000.wav', 'scene_00001.wav']
+    """
+    out, config = Path(out_dir), SceneConfig() if config is None else config
+    bank = ProceduralBank() if bank is None else bank
+    if n_scenes < 1 or processes < 1:
+        raise SettingError(f"n_scenes and processes must be 1 or more: {n_scenes}, {processes}.")
+    _classes(config, bank)  # a wrong name is told before anything is made
+    choose("audio format to write", suffix, WRITERS)
+    if prefix and Path(prefix).name != prefix:
+        raise SettingError(f"prefix is the first part of a file name. Got {prefix!r}.")
+    audio, weak, strong = out / "audio", out / "weak.tsv", out / "strong.tsv"
+    if not overwrite and (
+        weak.exists() or strong.exists() or (audio.exists() and any(audio.iterdir()))
+    ):
+        raise DataError(
+            f"{out} holds scenes already. Choose another folder, or overwrite=True (--overwrite)."
+        )
+    audio.mkdir(parents=True, exist_ok=True)
+    weak.unlink(missing_ok=True)
+    strong.unlink(missing_ok=True)
+    write = partial(_write_scene, audio, config, seed, bank, prefix, suffix)
+    written = dict(map_in_order(write, range(n_scenes), processes))
+    write_tags(weak, {name: {event.label for event in written[name]} for name in written})
+    write_events(strong, written)
+    return written
+
+
+def _write_scene(
+    audio: Path, config: SceneConfig, seed: int, bank: Bank, prefix: str, suffix: str, index: int
+) -> tuple[str, list[Event]]:
+    scene = make_scene(config, seed, index, bank)
+    name = f"{prefix}{index:05d}{suffix}"
+    write_audio(audio / name, scene.waveform, scene.rate)
+    return name, list(scene.events)
+
+
+def _classes(config: SceneConfig, bank: Bank) -> tuple[str, ...]:
+    """Return the classes to draw from, after a check of every name in the config."""
+    for name in config.backgrounds:
+        choose("background", name, bank.backgrounds)
+    if not config.classes:
+        classes = tuple(name for name in bank.categories if name not in config.backgrounds)
+        if not classes:
+            raise SettingError("Every category of the bank is a background; none is left to hear.")
+        return classes
+    return tuple(choose("class", name, bank.categories) for name in config.classes)
+
+
+def _background(config: SceneConfig, rng: Rng, bank: Bank) -> Waveform:
+    """Return the background of a whole scene at its level."""
+    name = config.backgrounds[rng.integers(len(config.backgrounds))]
+    speed = _speed(config, rng)
+    # A little more, since what is resampled may end a sample early.
+    asked = config.duration if speed == 1 else config.duration * speed + 0.01
+    background = bank.draw_background(name, rng, asked, config.rate)
+    background = _played(background, speed, config.duration, config.rate)
+    rms = float(np.sqrt(np.mean(np.square(background, dtype=np.float64))))
+    if rms == 0:
+        raise DataError(f"The background {name!r} is silent. Take it out of the soundbank.")
+    return background * np.float32(10 ** (rng.uniform(*config.level_db) / 20) / rms)
+
+
+def _place_events(
+    config: SceneConfig, rng: Rng, bank: Bank, classes: tuple[str, ...]
+) -> tuple[list[tuple[str, Waveform]], list[int]]:
+    """Return the events of a scene as (class, sound), and the onset of each in milliseconds."""
+    n_events = int(rng.integers(config.n_events[0], config.n_events[1] + 1))
+    high_ms = math.floor(1000 * config.event_duration[1])
+    low_ms = min(math.ceil(1000 * config.event_duration[0]), high_ms)
+    for attempt in range(_TRIES):
+        # A crowded scene gets shorter events, never fewer than it drew.
+        longest = high_ms - attempt * (high_ms - low_ms) // _TRIES
+        sounds = []
+        for _ in range(n_events):
+            label = classes[rng.integers(len(classes))]
+            wanted = int(rng.integers(low_ms, longest + 1)) / 1000
+            speed = _speed(config, rng)
+            sound = bank.draw(label, rng, wanted * speed, config.rate)
+            sounds.append((label, _played(sound, speed, wanted, config.rate)))
+        onsets = _place(config, rng, sounds)
+        if onsets is not None:
+            return sounds, onsets
+    raise SettingError(
+        f"{n_events} events of {low_ms / 1000} s or more, drawn from {len(classes)} classes, found "
+        f"no place in {config.duration} s with max_overlap={config.max_overlap} and "
+        f"gap={config.gap}. Ask for fewer or shorter events, or raise max_overlap."
+    )
+
+
+def _speed(config: SceneConfig, rng: Rng) -> float:
+    """Draw a speed; where there is nothing to choose, nothing is drawn."""
+    low, high = config.speed
+    return low if low == high else float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def _played(sound: Waveform, speed: float, most: float, rate: int) -> Waveform:
+    """Return a sound played at a speed, of `most` seconds at most."""
+    if speed == 1:
+        return sound
+    played = soxr.resample(sound, round(rate * speed), rate)
+    return np.asarray(played[: max(1, round(most * rate))], dtype=np.float32)
+
+
+def _place(config: SceneConfig, rng: Rng, sounds: list[tuple[str, Waveform]]) -> list[int] | None:
+    """Return an onset for each sound such that all rules hold, or None if none was found."""
+    scene_ms, gap_ms = math.floor(config.duration * 1000), math.ceil(config.gap * 1000)
+    placed: list[tuple[int, int, str]] = []
+    for label, sound in sounds:
+        length = _milliseconds(sound, config.rate)
+        for _ in range(_TRIES):
+            onset = int(rng.integers(max(0, scene_ms - length) + 1))
+            span = (onset, onset + length, label)
+            apart = all(
+                other != label or onset >= last + gap_ms or first >= span[1] + gap_ms
+                for first, last, other in placed
+            )
+            if apart and _polyphony([*placed, span]) <= config.max_overlap:
+                placed.append(span)
+                break
+        else:
+            return None
+    return [onset for onset, _, _ in placed]
+
+
+def _polyphony(spans: list[tuple[int, int, str]]) -> int:
+    """Return the most spans that hold one instant; some onset is always such an instant."""
+    return max(sum(first <= at < last for first, last, _ in spans) for at, _, _ in spans)
+
+
+def _milliseconds(sound: Waveform, rate: int) -> int:
+    return max(1, len(sound) * 1000 // rate)
+
+
+def _faded(sound: Waveform, rate: int) -> Waveform:
+    """Return a copy with short fades at both ends; no sample of them is quite zero."""
+    n_fade = max(1, min(round(_FADE * rate), len(sound) // 2))
+    ramp = (np.arange(1, n_fade + 1, dtype=np.float32)) / (n_fade + 1)
+    faded = sound.copy()
+    faded[:n_fade] *= ramp
+    faded[-n_fade:] *= ramp[::-1]
+    return faded
+
+
+@dataclass(frozen=True)
+class BankConfig:
+    """Where the recordings are."""
+
+    table: str
+    audio: str
+
+
+@dataclass(frozen=True)
+class SetConfig:
+    """How many scenes, from which seed, and from which folds of the bank."""
+
+    n: int
+    seed: int
+    folds: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class Scenery:
+    """What a file says: the bank, the scenes, and the sets by name."""
+
+    bank: BankConfig
+    scenes: SceneConfig
+    sets: dict[str, SetConfig]
+    folder: Path
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Scenery":
+        """Read a TOML file; see the top of this room."""
+        source = Path(path)
+        tree = read_toml(source)
+        for name in tree:
+            choose(f"table in {source}", name, ("bank", "scenes", "sets"))
+        for name in ("bank", "sets"):
+            if not (tree.get(name) and isinstance(tree[name], Mapping)):
+                raise SettingError(f"{source} needs a table [{name}]; see benchmarks/scenes.toml.")
+        sets = {name: build(SetConfig, f"sets.{name}", of) for name, of in tree["sets"].items()}
+        for name, of in sets.items():
+            if of.n < 1 or of.seed < 0 or not of.folds:
+                raise SettingError(
+                    f"sets.{name} needs n of 1 or more, a seed of 0 or more, and a fold."
+                )
+        return cls(
+            build(BankConfig, "bank", tree["bank"]),
+            build(SceneConfig, "scenes", tree.get("scenes", {})),
+            sets,
+            source.parent,
+        )
+
+    def write(
+        self,
+        out: str | os.PathLike[str],
+        names: Iterable[str] | None = None,
+        *,
+        suffix: str = ".wav",
+        processes: int = 1,
+        overwrite: bool = False,
+    ) -> dict[str, dict[str, list[Event]]]:
+        """Write sets, all of them without `names`; return set -> file -> its events.
+
+        Each has a folder of its name in `out`, as `write_scenes` makes it, and its name before
+        every file, so that no two sets share a name.
+        """
+        chosen = [choose("set of scenes", name, self.sets) for name in names or self.sets]
+        table, audio = (self.folder / path for path in (self.bank.table, self.bank.audio))
+        banks = {}  # all of them before anything is written
+        for name in chosen:
+            banks[name] = Soundbank.from_table(table, audio, self.sets[name].folds)
+        written = {}
+        for name in chosen:
+            config = self.sets[name]
+            written[name] = write_scenes(
+                Path(out) / name,
+                config.n,
+                self.scenes,
+                config.seed,
+                bank=banks[name],
+                prefix=f"{name}_",
+                suffix=suffix,
+                processes=processes,
+                overwrite=overwrite,
+            )
+        return written

@@ -1,0 +1,1 @@
+"""Weakly labelled clips -> a trained detector: settings, augmentation, loop, checkpoints."""

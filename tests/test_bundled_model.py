@@ -1,0 +1,99 @@
+"""The model in the box: there, small, offline, attributed, and of use on real sounds."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import earmark
+from earmark.experiments import demo
+from earmark.formats.tables import read_table
+from earmark.inference.model_file import BOXED, load_bundle
+from earmark.synth.scenes import Scenery
+
+REPO = Path(__file__).parent.parent
+SCENES = REPO / "benchmarks" / "scenes.toml"
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return load_bundle(BOXED)
+
+
+def test_it_is_small():
+    assert BOXED.stat().st_size <= 6_000_000
+
+
+def test_it_comes_with_the_package():
+    tracked = subprocess.run(
+        ["git", "ls-files", str(BOXED)], cwd=REPO, capture_output=True, text=True, check=False
+    ).stdout
+    assert tracked.strip() or not (REPO / ".git").exists()
+    assert BOXED.is_relative_to(Path(earmark.__file__).parent)
+
+
+def test_it_knows_the_classes_of_the_benchmark_from_tags_alone(bundle):
+    classes = tomllib.loads(SCENES.read_text())["scenes"]["classes"]
+    assert sorted(bundle.labels) == sorted(classes)
+    assert bundle.training["supervision"] == "weak"
+    assert bundle.tuning["supervision"] == "weak"
+    assert len({*bundle.decoding.tag_threshold}) == 1  # as the card and docs/events.md say
+
+
+def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
+    classes = tuple(demo.BOX_NAMES)
+    scene = earmark.make_scene(earmark.SceneConfig(classes=classes, **demo.BOX_SCENE), 0)
+    earmark.write_audio(tmp_path / "street.wav", scene.waveform, scene.rate)
+    code = (
+        "import socket, sys\n"
+        "def refuse(*_, **__): raise OSError('no network here')\n"
+        "socket.socket.connect = socket.create_connection = refuse\n"
+        "sys.argv = ['earmark', 'detect', 'street.wav', '--score']\n"
+        "from earmark.cli import main\n"
+        "main()"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    head, *rows = told.splitlines()
+    assert head == "filename\tonset\toffset\tevent_label\tscore"
+    detector = earmark.load()
+    found = detector.detect(tmp_path / "street.wav")
+    assert found
+    assert [row.split("\t")[3] for row in rows] == [event.label for event in found]
+    assert detector.bundle.labels == load_bundle(BOXED).labels
+
+
+def test_info_without_a_file_is_of_the_box():
+    told = subprocess.run(
+        [sys.executable, "-m", "earmark", "info"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "17 classes" in told
+    assert "glass_breaking" in told
+
+
+def test_every_source_that_asks_for_it_is_named(bundle, esc50):
+    scenery = Scenery.read(SCENES)
+    used = {*scenery.scenes.classes, *scenery.scenes.backgrounds}
+    table = read_table(esc50 / "clips.tsv")
+    rows = [row.named(table.columns) for row in table.rows]
+    due = [row for row in rows if row["event_label"] in used and row["licence"] != "CC0"]
+    assert len(due) > 300
+    for row in due:
+        assert any(
+            row["author"] in line and row["title"] in line and row["source"] in line
+            for line in bundle.attribution
+        ), row
+
+
+def test_it_finds_real_sounds_in_scenes(esc50):
+    scenery = Scenery.read(SCENES)
+    bank = earmark.Soundbank.from_table(esc50 / "clips.tsv", esc50 / "audio", [4])
+    detector, truth, found = earmark.load(), {}, {}
+    for index in range(40):
+        scene = earmark.make_scene(scenery.scenes, 99, index, bank)
+        truth[str(index)] = list(scene.events)
+        found[str(index)] = detector.detect(scene.waveform, scene.rate)
+    assert earmark.segment_scores(truth, found, detector.labels).f_measure > 0.4

@@ -1,0 +1,94 @@
+"""Items through threads of one core each: in order, once, and nothing of the caller's changed."""
+
+import threading
+import time
+from itertools import count, islice
+
+import pytest
+import torch
+
+from earmark.errors import SettingError
+from earmark.runtime.threads import map_in_threads
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2, 5])
+def test_results_come_in_order_whichever_is_ready_first(threads):
+    def slow_first(number):
+        time.sleep(0.02 if number == 0 else 0)
+        return number * number
+
+    found = list(map_in_threads(slow_first, iter(range(20)), threads))
+    assert found == [number * number for number in range(20)]
+
+
+def test_torch_keeps_to_one_core_on_our_threads_and_to_its_own_number_elsewhere():
+    seen = {}
+
+    def elsewhere():
+        torch.set_num_threads(3)
+        seen["ours"] = set(map_in_threads(lambda _: torch.get_num_threads(), iter(range(8)), 4))
+        seen["after"] = torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    torch.set_num_threads(before)  # torch also remembers it for threads to come
+    assert seen == {"ours": {1}, "after": 3}
+
+
+def test_items_are_drawn_one_at_a_time_and_only_a_few_ahead():
+    busy = threading.Lock()
+    drawn = 0
+
+    def items():
+        nonlocal drawn
+        while True:
+            assert busy.acquire(blocking=False)
+            drawn += 1
+            busy.release()
+            yield drawn
+
+    results = map_in_threads(lambda item: item, items(), threads=2)
+    assert list(islice(results, 100)) == list(range(1, 101))
+    results.close()
+    assert drawn <= 100 + 2 * 2 + 2
+
+
+def test_what_goes_wrong_is_raised_where_the_results_are_wanted():
+    def items():
+        yield 1
+        raise KeyError("item")
+
+    with pytest.raises(KeyError, match="item"):
+        list(map_in_threads(abs, items(), threads=2))
+    with pytest.raises(ZeroDivisionError):
+        list(map_in_threads(lambda item: 1 / item, iter([1, 0, 2]), threads=2))
+    assert list(map_in_threads(abs, iter([-1]), threads=2)) == [1]  # the threads live on
+
+
+def test_many_callers_share_the_threads():
+    def ours():
+        return [one for one in threading.enumerate() if one.name.startswith("earmark")]
+
+    found = {}
+    list(map_in_threads(abs, iter([1]), threads=2))
+    before = len(ours())
+
+    def call(caller):
+        items = islice(count(caller * 100), 50)
+        found[caller] = list(map_in_threads(lambda item: item + 1, items, threads=2))
+
+    callers = [threading.Thread(target=call, args=(caller,)) for caller in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert found == {caller: [caller * 100 + n + 1 for n in range(50)] for caller in range(8)}
+    assert len(ours()) == before
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, "2"])
+def test_a_number_of_threads_that_is_none_is_refused(wrong):
+    with pytest.raises(SettingError, match="0 for one on every core"):
+        list(map_in_threads(abs, iter([1]), threads=wrong))
