@@ -26,7 +26,7 @@ from earmark.data.features import FeatureConfig, log_mel
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import STRIP, Detector
 from earmark.inference.model_file import Bundle, load_bundle, save_bundle
-from earmark.nn.fused import FoldedModel
+from earmark.nn.fused import FusedModel
 from earmark.nn.model import Model, ModelConfig
 from earmark.runtime.machine import keep_memory, n_cores
 
@@ -203,7 +203,7 @@ def windows_of(bundle: Bundle, path: str) -> Tensor:
     configs = {name: ModelConfig.preset(name, N_CLASSES) for name in WINDOWS}
     preset = next(name for name, config in configs.items() if bundle.model == config)
     count = WINDOWS[preset]
-    waveform, _ = read_audio(path, bundle.features.rate, duration=count * 5 + 10)
+    waveform, _ = read_audio(path, bundle.features.sample_rate, duration=count * 5 + 10)
     features = log_mel(waveform, bundle.features)
     return torch.stack([features[n * HOP : n * HOP + WINDOW] for n in range(count)])
 
@@ -228,7 +228,7 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     """Seconds a window of the whole recording, and the largest difference to the plain network."""
     detector = Detector.load(model, threads=int(threads))
     bundle = detector.bundle
-    waveform, _ = read_audio(path, bundle.features.rate)
+    waveform, _ = read_audio(path, bundle.features.sample_rate)
     features = log_mel(waveform, bundle.features)
     deque(detector.listen([features[:3000]]), maxlen=0)
     before = time.perf_counter()
@@ -238,11 +238,11 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     n_windows = 1 + -(-(len(features) - WINDOW) // HOP)
     part = features[:2000]
     with torch.inference_mode():
-        ours = listen_to(FoldedModel(detector.model), part)
+        ours = listen_to(FusedModel(detector.model), part)
         plain = listen_to(detector.model, part)
         double = detector.model.double()
         exact = listen_to(double, part.double())
-        folded = listen_to(FoldedModel(double), part.double())
+        folded = listen_to(FusedModel(double), part.double())
     return {
         "seconds": seconds / n_windows,
         "memory": memory,
@@ -253,7 +253,7 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     }
 
 
-def listen_to(model: Model | FoldedModel, features: Tensor) -> Tensor:
+def listen_to(model: Model | FusedModel, features: Tensor) -> Tensor:
     """Frame probabilities of windows: one pass of convolutions, then the GRU window by window."""
     if isinstance(model, Model):
         encoded = model.encode(features.unsqueeze(0))[0][0]
@@ -280,13 +280,13 @@ def measure_tried(model: str, path: str) -> Figures:
     """CPU seconds a window on one thread, of each step that brought something, and of some more."""
     torch.set_num_threads(1)
     detector = Detector.load(model, threads=1)
-    network, folded = detector.model, FoldedModel(detector.model)
+    network, folded = detector.model, FusedModel(detector.model)
     windows = windows_of(detector.bundle, path)[:BATCH]
     features = torch.cat([*(window[:HOP] for window in windows[:-1]), windows[-1]])
     half = torch.bfloat16
     textbook = Textbook(detector.bundle.model).eval()
     textbook.copy_weights(network)
-    planar = FoldedModel(network)
+    planar = FusedModel(network)
     for parameter in planar.parameters():
         parameter.data = parameter.data.contiguous()
     ways: dict[str, Callable[[], Any]] = {
@@ -315,7 +315,7 @@ def measure_tried(model: str, path: str) -> Figures:
     return best
 
 
-def share(folded: FoldedModel, features: Tensor) -> Tensor:
+def share(folded: FusedModel, features: Tensor) -> Tensor:
     """As the detector does it: strips with their margins, then all windows."""
     parts = []
     for begin in range(0, len(features), STRIP):

@@ -20,7 +20,7 @@ from pathlib import Path
 from earmark.experiments.plan import Plan, Unit
 from earmark.formats.tables import read_table
 from earmark.inference.detector import Detector
-from earmark.inference.model_file import BOXED, Bundle, load_bundle, save_bundle
+from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
 from earmark.synth.scenes import Scenery
 from earmark.training.api import MODEL, train, tune
 
@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scenes", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=BOXED)
+    parser.add_argument("--out", type=Path, default=BUNDLED)
     words = parser.parse_args()
     plan = Plan.read(REPO / "benchmarks" / "detector.toml", words.scenes)
     unit = next(unit for unit in plan.units() if unit.cell == CELL)

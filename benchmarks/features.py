@@ -36,7 +36,7 @@ def run(shared: Path) -> str:
         paths = [Path(folder, f"{number}.wav") for number in range(len(clips))]
         for path, clip in zip(paths, clips, strict=True):
             soundfile.write(
-                path, librosa.resample(clip, orig_sr=CONFIG.rate, target_sr=44100), 44100
+                path, librosa.resample(clip, orig_sr=CONFIG.sample_rate, target_sr=44100), 44100
             )
         readers = {"earmark": earmark_from_file, "librosa": librosa_from_file}
         with_reading = medians(readers, paths, turns=N_CLIPS)
@@ -117,7 +117,7 @@ def real_clips(esc50: Path) -> list[np.ndarray]:
 
 def made_clips() -> list[np.ndarray]:
     generator = np.random.default_rng(0)
-    shape = (N_CLIPS, SECONDS * CONFIG.rate)
+    shape = (N_CLIPS, SECONDS * CONFIG.sample_rate)
     return list(0.1 * generator.standard_normal(shape, dtype=np.float32))
 
 
@@ -131,7 +131,7 @@ def librosa_log_mel(waveform: np.ndarray) -> np.ndarray:
     behind = window - hop - front + -len(waveform) % hop
     mel = librosa.feature.melspectrogram(
         y=np.pad(waveform, (front, behind)),
-        sr=CONFIG.rate,
+        sr=CONFIG.sample_rate,
         n_fft=window,
         hop_length=hop,
         center=False,
@@ -143,8 +143,8 @@ def librosa_log_mel(waveform: np.ndarray) -> np.ndarray:
 
 
 def earmark_from_file(path: Path) -> np.ndarray:
-    return earmark_log_mel(read_audio(path, CONFIG.rate)[0])
+    return earmark_log_mel(read_audio(path, CONFIG.sample_rate)[0])
 
 
 def librosa_from_file(path: Path) -> np.ndarray:
-    return librosa_log_mel(librosa.load(path, sr=CONFIG.rate)[0])
+    return librosa_log_mel(librosa.load(path, sr=CONFIG.sample_rate)[0])

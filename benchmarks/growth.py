@@ -20,7 +20,7 @@ from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig
 from earmark.data.store import FeatureStore, build_store
 from earmark.formats.events import Event
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.metrics.segment import segment_scores
@@ -30,7 +30,7 @@ PICTURE = Path("docs/images/growth.png")
 MINUTES = (1, 10, 60, 6 * 60, 24 * 60)
 CLIPS = (1_000, 10_000, 100_000)
 CLASSES = (1, 10, 100, 1_000)
-SMALL = FeatureConfig(rate=8000, n_mels=16, f_max=4000.0)
+SMALL = FeatureConfig(sample_rate=8000, n_mels=16, f_max=4000.0)
 
 Figures = dict[str, float]
 Series = dict[int, Figures]
@@ -165,7 +165,7 @@ def measure_classes(count: int) -> Figures:
         )
     jobs: dict[str, Callable[[], Any]] = {
         "curve s": lambda: detector.frame_probs(noise, 32000),
-        "decode s": lambda: decode_events(probs, Frames(12.5), decoding, duration=600.0),
+        "decode s": lambda: decode_events(probs, FrameGrid(12.5), decoding, duration=600.0),
         "scores s": lambda: segment_scores(*tables, labels),
     }
     return {name: cpu_seconds(job) for name, job in jobs.items()}

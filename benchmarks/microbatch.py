@@ -16,10 +16,10 @@ SIZES = (0, 16, 4)
 SEEDS = 3
 N_TRAIN, N_VALID, N_EPOCHS = 256, 128, 12
 SCENES = SceneConfig(
-    rate=8000, duration=2.0, event_duration=(0.3, 1.0), classes=("siren", "knock", "chirp")
+    sample_rate=8000, duration=2.0, event_duration=(0.3, 1.0), classes=("siren", "knock", "chirp")
 )
 WORDS = [
-    "features.rate=8000",
+    "features.sample_rate=8000",
     "features.n_mels=40",
     "features.f_max=4000",
     "model.channels=[8, 8, 16, 16]",

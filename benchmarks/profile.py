@@ -11,7 +11,7 @@ from benchmarks.detection import HOP, WINDOW, WINDOWS, made_bundle, share
 from benchmarks.process import answer, measure
 from benchmarks.training import N_CLASSES, noise
 from earmark.inference.detector import N_WINDOWS
-from earmark.nn.fused import FoldedModel
+from earmark.nn.fused import FusedModel
 from earmark.nn.loss import clip_loss
 from earmark.nn.model import Model, ModelConfig
 from earmark.runtime.machine import keep_memory
@@ -60,7 +60,7 @@ def run(shared: Path) -> str:
 
 def measure_detection(preset: str) -> dict[str, float]:
     """Return the share of each kind of operation in the CPU time of detection."""
-    folded = FoldedModel(made_bundle(preset).build_model())
+    folded = FusedModel(made_bundle(preset).build_model())
     features = torch.randn(WINDOW + (N_WINDOWS - 1) * HOP, folded.config.n_mels)
     with torch.inference_mode():
         return shares_of(lambda: share(folded, features), DETECTION)

@@ -25,7 +25,7 @@ from benchmarks.detection import WINDOWS, made_bundle
 from benchmarks.process import answer, cpu_seconds, measure
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import save_bundle
-from earmark.nn.fused import FoldedModel
+from earmark.nn.fused import FusedModel
 from earmark.runtime.machine import keep_memory
 
 MODULE, OPENVINO = "benchmarks.runtimes", "benchmarks.peers.openvino"
@@ -109,7 +109,7 @@ def report(best: dict[tuple[str, str], Figures]) -> str:
 class FrameProbs(nn.Module):
     """The folded network with one tensor for its answer, as exporters want it."""
 
-    def __init__(self, folded: FoldedModel) -> None:
+    def __init__(self, folded: FusedModel) -> None:
         super().__init__()
         self.folded = folded
 
@@ -125,7 +125,7 @@ def prepare(folder: str) -> dict[str, Any]:
     detector = Detector.load(Path(folder, "model.earmark"), threads=1)
     torch.manual_seed(1)
     windows = torch.randn(BATCH, N_FRAMES, detector.bundle.model.n_mels)
-    network = FrameProbs(FoldedModel(detector.model))
+    network = FrameProbs(FusedModel(detector.model))
     np.save(Path(folder, "windows.npy"), windows.numpy())
     with torch.inference_mode():
         np.save(Path(folder, "used.npy"), network(windows).numpy())
@@ -138,8 +138,8 @@ def prepare(folder: str) -> dict[str, Any]:
     return {}
 
 
-def read(folder: str) -> tuple[FoldedModel, Tensor]:
-    folded = Detector.load(Path(folder, "model.earmark"), threads=1)._folded
+def read(folder: str) -> tuple[FusedModel, Tensor]:
+    folded = Detector.load(Path(folder, "model.earmark"), threads=1)._fused
     return folded, torch.from_numpy(np.load(Path(folder, "windows.npy")))
 
 

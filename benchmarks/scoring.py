@@ -16,7 +16,7 @@ from earmark.metrics.segment import count_segments, segment_scores
 from oracles import Oracles, plain
 
 REPEATS = 5
-COLLARS = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+COLLARS = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
 FEW_FILES, MANY_FILES, EVENTS_A_FILE = 10_000, 100_000, 10
 
 Table = Mapping[str, Sequence[Event]]

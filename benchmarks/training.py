@@ -184,7 +184,7 @@ def measure_ours(preset: str, n_processes: str, precision: str) -> dict[str, flo
     with tempfile.TemporaryDirectory() as folder:
         clips = noise_clips(Path(folder), n_clips)
         words = ["training.max_epochs=4", f"training.precision={precision}"]
-        settings = Settings.load(preset, words=words).for_classes(N_CLASSES)
+        settings = Settings.load(preset, overrides=words).for_classes(N_CLASSES)
         store = build_store(f"{folder}/store", clip_paths(clips), settings.features)
         job = Job(Path(folder), store.folder, settings, clips, clips.take([0]))
         strategy = "ddp_spawn" if processes > 1 else "auto"

@@ -3,8 +3,8 @@
 from benchmarks.everyday import CELL
 from docs.results import compare
 from earmark.inference.decoding import Rule
-from earmark.inference.model_file import BOXED, Bundle, load_bundle
-from earmark.metrics.report import Grid
+from earmark.inference.model_file import BUNDLED, Bundle, load_bundle
+from earmark.metrics.report import TextTable
 
 TOLD = {
     "shared": "decided as above, from tags alone",
@@ -14,10 +14,10 @@ TOLD = {
 
 def about() -> str:
     """Return what the model knows, how it decides, and what it is made of."""
-    bundle = load_bundle(BOXED)
+    bundle = load_bundle(BUNDLED)
     training = bundle.training
     lines = [
-        f"{BOXED.name}, {BOXED.stat().st_size / 1e6:.1f} MB: {len(bundle.labels)} classes, "
+        f"{BUNDLED.name}, {BUNDLED.stat().st_size / 1e6:.1f} MB: {len(bundle.labels)} classes, "
         f"{bundle.describe()['n_parameters']:,} numbers, pooling "
         f"`{bundle.model.pooling}` with stages {list(bundle.model.stages)}. "
         f"Trained on {training['n_train']:,} scenes for {training['n_epochs']} epochs, "
@@ -54,21 +54,21 @@ def scores() -> str:
     )
 
 
-def rules(bundle: Bundle) -> Grid:
+def rules(bundle: Bundle) -> TextTable:
     """Return how each class becomes events."""
     labels_of: dict[Rule, list[str]] = {}
     for label in bundle.labels:
         labels_of.setdefault(bundle.decoding.rule(label), []).append(label)
     rows = [
         (", ".join(labels), f"{rule.threshold:.2f}", f"{rule.low_threshold:.2f}",
-         f"{rule.tag_threshold:.2f}", f"{rule.median:.2f} s")
+         f"{rule.clip_threshold:.2f}", f"{rule.median:.2f} s")
         for rule, labels in labels_of.items()
     ]  # fmt: skip
     columns = ("classes", "threshold", "low threshold", "gate", "median")
-    return Grid("How each class becomes events", columns, tuple(rows))
+    return TextTable("How each class becomes events", columns, tuple(rows))
 
 
 def attribution() -> str:
     """Return whom the recordings are due to."""
-    bundle = load_bundle(BOXED)
+    bundle = load_bundle(BUNDLED)
     return "\n".join([bundle.licence, "", *(f"- {line}" for line in bundle.attribution), ""])

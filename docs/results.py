@@ -5,10 +5,10 @@ from pathlib import Path
 from statistics import median
 
 from earmark.experiments import compare as run
-from earmark.experiments.dcase2017 import CELLS, PUBLISHED, Row, paper_grid
+from earmark.experiments.dcase2017 import CELLS, PUBLISHED, Row, paper_table
 from earmark.experiments.plan import pairs_of, read_cells
 from earmark.experiments.run import Result
-from earmark.experiments.table import WAYS, Comparison, compare_results, comparison_grids
+from earmark.experiments.table import WAYS, Comparison, compare_results, comparison_tables
 from earmark.plots import plot_predictions, save
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -37,17 +37,17 @@ def pooling_tables() -> str:
     title = "The paper's Table 2: ours on our scenes (mean over seeds), theirs on DCASE 2017 task 4"
     minutes = median(result.training["seconds"] for result in load_results("pooling")) / 60
     runs = f"Runs: {n_runs}, of {minutes:.1f} minutes of training each (median), two at a time."
-    parts = [runs, paper_grid(title, rows).to_markdown()]
+    parts = [runs, paper_table(title, rows).to_markdown()]
     parts.append(share_of_oracle([*found.values()], CELLS))
     for comparison in found.values():
-        parts += [grid.to_markdown() for grid in comparison_grids(comparison)]
+        parts += [grid.to_markdown() for grid in comparison_tables(comparison)]
     return "\n\n".join(parts)
 
 
 def detector_tables() -> str:
     """Return the steps to the best detector: every cell, with thresholds of every kind."""
     comparisons = [compare("detector", tuning) for tuning in WAYS]
-    parts = [comparison_grids(comparison)[0].to_markdown() for comparison in comparisons]
+    parts = [comparison_tables(comparison)[0].to_markdown() for comparison in comparisons]
     steps = [cell for cell in comparisons[0].cells if cell != "oracle"]
     parts.append(share_of_oracle(comparisons, steps))
     return "\n\n".join(parts)

@@ -52,7 +52,7 @@ def check_events(
     estimate,
     labels,
     collar=0.2,
-    rate=0.5,
+    sample_rate=0.5,
     judged=(True, True),
     matching="optimal",
     zero=False,
@@ -63,7 +63,7 @@ def check_events(
         estimate=plain(estimate),
         labels=labels,
         collar=collar,
-        rate=rate,
+        sample_rate=rate,
         onset=judged[0],
         offset=judged[1],
         matching=matching,
@@ -75,7 +75,7 @@ def check_events(
         labels,
         onset_collar=collar,
         offset_collar=collar,
-        offset_collar_rate=rate,
+        percentage_of_length=rate,
         evaluate_onset=judged[0],
         evaluate_offset=judged[1],
         matching=matching,
@@ -254,8 +254,8 @@ def test_tables_are_scored_in_the_order_of_their_rows(oracles, dcase2017, tmp_pa
         (tmp_path / "found.tsv").write_text("\n".join(lines))
         found = {name: [e for other, e in rows if other == name] for name, _ in rows}
         lists = {"reference": plain(raw), "estimate": plain(found), "labels": labels}
-        theirs = oracles.ask("event", **lists, collar=1.0, rate=0.5)
-        collars = {"onset_collar": 1.0, "offset_collar": 1.0, "offset_collar_rate": 0.5}
+        theirs = oracles.ask("event", **lists, collar=1.0, sample_rate=0.5)
+        collars = {"onset_collar": 1.0, "offset_collar": 1.0, "percentage_of_length": 0.5}
         estimate = read_events(tmp_path / "found.tsv")
         check(count_events(reference, estimate, labels, **collars, as_sed_eval=True), theirs)
 

@@ -231,7 +231,7 @@ CRITERIA = {
     "collar": [
         (
             Collars(collar, collar, rate, 6),
-            {"onset_collar": collar, "offset_collar": collar, "offset_collar_rate": rate},
+            {"onset_collar": collar, "offset_collar": collar, "percentage_of_length": rate},
         )
         for collar, rate in ((0.2, 0.2), (0.5, 0.5), (1.5, 0.0))
     ],

@@ -27,20 +27,20 @@ FORMATS = {
 }
 
 
-def noise(seconds: float, rate: int = 48000, channels: int = 1) -> np.ndarray:
-    shape = (round(seconds * rate), channels)
+def noise(seconds: float, sample_rate: int = 48000, channels: int = 1) -> np.ndarray:
+    shape = (round(seconds * sample_rate), channels)
     samples = 0.1 * np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     samples[: len(samples) // 2] *= 0.01  # quiet, then loud: a variable bit rate varies
     return samples[:, 0] if channels == 1 else samples
 
 
-def encode(samples: np.ndarray, rate: int = 48000, kind: str = "wav") -> bytes:
+def encode(samples: np.ndarray, sample_rate: int = 48000, kind: str = "wav") -> bytes:
     form, subtype = FORMATS[kind]
     channels = 1 if samples.ndim == 1 else samples.shape[1]
     file = io.BytesIO()
-    with soundfile.SoundFile(file, "w", rate, channels, subtype, format=form) as sound:
-        for first in range(0, len(samples), rate):
-            sound.write(samples[first : first + rate])
+    with soundfile.SoundFile(file, "w", sample_rate, channels, subtype, format=form) as sound:
+        for first in range(0, len(samples), sample_rate):
+            sound.write(samples[first : first + sample_rate])
     return file.getvalue()
 
 
@@ -69,18 +69,20 @@ def test_every_format_gives_the_mean_of_its_channels_as_float32(tmp_path, kind, 
     path = save(
         tmp_path / f"RECORDING.{kind.upper()}", encode(noise(1.0, channels=channels), kind=kind)
     )
-    waveform, rate = read_audio(path)
+    waveform, sample_rate = read_audio(path)
     decoded, _ = soundfile.read(path, always_2d=True)
-    assert rate == 48000
+    assert sample_rate == 48000
     assert waveform.dtype == np.float32
     assert waveform.shape == (48000,)
     np.testing.assert_allclose(waveform, decoded.mean(axis=1), atol=1e-6)
 
 
-@pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 96000])
-def test_a_tone_keeps_its_pitch_and_length_when_resampled(tmp_path, rate):
-    tone = np.sin(2 * np.pi * 1000 * np.arange(rate) / rate)
-    waveform, _ = read_audio(save(tmp_path / "tone.wav", encode(tone, rate)), rate=32000)
+@pytest.mark.parametrize("sample_rate", [8000, 11025, 22050, 44100, 96000])
+def test_a_tone_keeps_its_pitch_and_length_when_resampled(tmp_path, sample_rate):
+    tone = np.sin(2 * np.pi * 1000 * np.arange(sample_rate) / sample_rate)
+    waveform, _ = read_audio(
+        save(tmp_path / "tone.wav", encode(tone, sample_rate)), sample_rate=32000
+    )
     assert waveform.shape == (32000,)
     assert np.argmax(np.abs(np.fft.rfft(waveform))) == 1000
 
@@ -99,11 +101,11 @@ def test_a_path_a_string_and_a_file_object_are_the_same_to_it(tmp_path):
 
 @pytest.mark.parametrize("kind", FORMATS)
 @settings(max_examples=15, deadline=None)
-@given(block=st.floats(0.01, 4.0), rate=st.sampled_from([None, 32000, 44100, 48000]))
-def test_blocks_put_together_are_the_whole_bit_for_bit(kind, block, rate):
+@given(block=st.floats(0.01, 4.0), sample_rate=st.sampled_from([None, 32000, 44100, 48000]))
+def test_blocks_put_together_are_the_whole_bit_for_bit(kind, block, sample_rate):
     content = ENCODED[kind]
-    whole, _ = read_audio(io.BytesIO(content), rate)
-    blocks = list(read_blocks(io.BytesIO(content), rate, block=block))
+    whole, _ = read_audio(io.BytesIO(content), sample_rate)
+    blocks = list(read_blocks(io.BytesIO(content), sample_rate, block=block))
     np.testing.assert_array_equal(np.concatenate(blocks), whole)
     assert all(len(samples) for samples in blocks)
 
@@ -281,9 +283,9 @@ def test_a_start_beyond_the_end_is_told_with_the_end(kind):
         {"start": -1.0},
         {"start": np.nan},
         {"duration": 0.0},
-        {"rate": 0},
-        {"rate": 44.1},
-        {"rate": True},
+        {"sample_rate": 0},
+        {"sample_rate": 44.1},
+        {"sample_rate": True},
     ],
 )
 def test_a_setting_that_cannot_work_is_told(wrong):
@@ -330,8 +332,8 @@ def test_what_is_written_is_read_again_and_always_the_same_audio(tmp_path, suffi
     samples = noise(2.0, 32000)
     path = tmp_path / f"A{suffix.upper()}"
     write_audio(path, samples, 32000)
-    waveform, rate = read_audio(path)
-    assert rate == 32000
+    waveform, sample_rate = read_audio(path)
+    assert sample_rate == 32000
     assert waveform.shape == samples.shape
     loss = np.abs(waveform - samples).max()
     assert loss < (0.2 if suffix == ".ogg" else 1e-4)
@@ -394,6 +396,6 @@ def test_real_recordings_raise_no_false_alarm(esc50):
     files = find_audio(esc50)
     assert len(files) == 1399
     for path in files[::20]:
-        waveform, rate = read_audio(path)
-        assert rate == 32000
-        assert 0 < len(waveform) <= 5 * rate
+        waveform, sample_rate = read_audio(path)
+        assert sample_rate == 32000
+        assert 0 < len(waveform) <= 5 * sample_rate

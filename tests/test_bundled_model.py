@@ -10,7 +10,7 @@ import pytest
 import earmark
 from earmark.experiments import demo
 from earmark.formats.tables import read_table
-from earmark.inference.model_file import BOXED, load_bundle
+from earmark.inference.model_file import BUNDLED, load_bundle
 from earmark.synth.scenes import Scenery
 
 REPO = Path(__file__).parent.parent
@@ -19,19 +19,19 @@ SCENES = REPO / "benchmarks" / "scenes.toml"
 
 @pytest.fixture(scope="module")
 def bundle():
-    return load_bundle(BOXED)
+    return load_bundle(BUNDLED)
 
 
 def test_it_is_small():
-    assert BOXED.stat().st_size <= 6_000_000
+    assert BUNDLED.stat().st_size <= 6_000_000
 
 
 def test_it_comes_with_the_package():
     tracked = subprocess.run(
-        ["git", "ls-files", str(BOXED)], cwd=REPO, capture_output=True, text=True, check=False
+        ["git", "ls-files", str(BUNDLED)], cwd=REPO, capture_output=True, text=True, check=False
     ).stdout
     assert tracked.strip() or not (REPO / ".git").exists()
-    assert BOXED.is_relative_to(Path(earmark.__file__).parent)
+    assert BUNDLED.is_relative_to(Path(earmark.__file__).parent)
 
 
 def test_it_knows_the_classes_of_the_benchmark_from_tags_alone(bundle):
@@ -39,13 +39,13 @@ def test_it_knows_the_classes_of_the_benchmark_from_tags_alone(bundle):
     assert sorted(bundle.labels) == sorted(classes)
     assert bundle.training["supervision"] == "weak"
     assert bundle.tuning["supervision"] == "weak"
-    assert len({*bundle.decoding.tag_threshold}) == 1  # as the card and docs/events.md say
+    assert len({*bundle.decoding.clip_threshold}) == 1  # as the card and docs/events.md say
 
 
 def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
     classes = tuple(demo.BOX_NAMES)
     scene = earmark.make_scene(earmark.SceneConfig(classes=classes, **demo.BOX_SCENE), 0)
-    earmark.write_audio(tmp_path / "street.wav", scene.waveform, scene.rate)
+    earmark.write_audio(tmp_path / "street.wav", scene.waveform, scene.sample_rate)
     code = (
         "import socket, sys\n"
         "def refuse(*_, **__): raise OSError('no network here')\n"
@@ -63,7 +63,7 @@ def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
     found = detector.detect(tmp_path / "street.wav")
     assert found
     assert [row.split("\t")[3] for row in rows] == [event.label for event in found]
-    assert detector.bundle.labels == load_bundle(BOXED).labels
+    assert detector.bundle.labels == load_bundle(BUNDLED).labels
 
 
 def test_info_without_a_file_is_of_the_box():
@@ -95,5 +95,5 @@ def test_it_finds_real_sounds_in_scenes(esc50):
     for index in range(40):
         scene = earmark.make_scene(scenery.scenes, 99, index, bank)
         truth[str(index)] = list(scene.events)
-        found[str(index)] = detector.detect(scene.waveform, scene.rate)
+        found[str(index)] = detector.detect(scene.waveform, scene.sample_rate)
     assert earmark.segment_scores(truth, found, detector.labels).f_measure > 0.4

@@ -59,7 +59,7 @@ def test_training_leaves_a_history_and_a_picture_of_it(home):
 def test_info_prints_what_the_file_says(home):
     text = run("info", "run/model.earmark", cwd=home).stdout
     for word in (
-        "rate=8000",
+        "sample_rate=8000",
         "pooling=linear",
         "supervision=weak",
         "licence: CC0",
@@ -150,7 +150,7 @@ def test_tune_from_weak_and_from_strong_labels(home):
     run(*shared, cwd=home)
     before, after = (load_bundle(home / f"{x}.earmark").decoding for x in ("run/model", "shared"))
     assert after.threshold == before.threshold
-    assert len({*after.tag_threshold}) == 1 < len({*before.tag_threshold})
+    assert len({*after.clip_threshold}) == 1 < len({*before.clip_threshold})
     refused = run(*shared, "--objective", "error_rate", cwd=home, code=2)
     assert "leave out objective." in refused.stderr
     assert "leave out strong." in run(*shared, "--strong", cwd=home, code=2).stderr
@@ -177,7 +177,7 @@ def test_doctor_tells_and_exits_with_1_where_training_would_stop(home, tmp_path)
 
 
 def test_synth_from_built_in_sounds_and_from_a_soundbank(tmp_path):
-    scene = ["--rate", 8000, "--duration", 3, "--event-duration", 0.5, 1.0, "--events", 1, 2]
+    scene = ["--sample-rate", 8000, "--duration", 3, "--event-duration", 0.5, 1.0, "--events", 1, 2]
     done = run("synth", "a", "--n", 3, "--classes", "siren,bell", *scene, cwd=tmp_path)
     assert "3 scenes" in done.stdout
     run("synth", "b", "--n", 3, "--classes", "siren,bell", *scene, cwd=tmp_path)

@@ -18,12 +18,12 @@ from earmark.errors import DataError, SettingError
 from earmark.experiments import Plan, Result, compare_results, run_plan, write_tables
 from earmark.experiments.plan import Pair
 from earmark.experiments.run import Bench, Heard, run_unit
-from earmark.experiments.table import WAYS, comparison_grids
+from earmark.experiments.table import WAYS, comparison_tables
 from earmark.files import locked
 from earmark.inference.detector import Detector
-from earmark.inference.tuning import tune_gates
+from earmark.inference.tuning import tune_clip_thresholds
 from earmark.metrics.clip import clip_scores, tags_of
-from earmark.training.api import MODEL, TEACHING
+from earmark.training.api import MODEL, PSEUDO_LABELS
 from earmark.training.checkpoint import HISTORY
 
 PLAN = """
@@ -37,7 +37,7 @@ train_events = "train_strong.tsv"
 valid_events = "valid_strong.tsv"
 
 [settings.features]
-rate = 8000
+sample_rate = 8000
 n_mels = 16
 f_max = 4000
 
@@ -113,11 +113,11 @@ def test_one_way_has_one_gate_for_all_classes(home, results, monkeypatch):
     gates = []
 
     def tune(*said, **choices):
-        tuned = tune_gates(*said, **choices)
-        gates.append(tuned.decoding.tag_threshold)
+        tuned = tune_clip_thresholds(*said, **choices)
+        gates.append(tuned.decoding.clip_threshold)
         return tuned
 
-    monkeypatch.setattr("earmark.experiments.run.tune_gates", tune)
+    monkeypatch.setattr("earmark.experiments.run.tune_clip_thresholds", tune)
     plan = Plan.read(home / "plan.toml")
     again = run_unit(Bench(plan, home / "work"), plan.units()[0].with_threads(1))
     assert again.scores == results[0].scores
@@ -248,7 +248,7 @@ together = "single"
 seeds = 1
 on = "single"
 teachers = "single"
-settings = {training.frame_share = 0.75}
+settings = {training.frame_loss_weight = 0.75}
 """
 
 
@@ -307,7 +307,7 @@ def test_a_student_is_run_after_its_teachers_and_learns_from_them(home, built, r
         "single-seed0", "single-seed1", "student-seed0",
     ]  # fmt: skip
     student = next(unit for unit in wanted if unit.cell == "student")
-    assert (tmp_path / "work" / student.folder / TEACHING).exists()
+    assert (tmp_path / "work" / student.folder / PSEUDO_LABELS).exists()
     before = Result.read(tmp_path / "out" / "student-seed0.json")
     assert before.scores["curves"] != results[0].scores["curves"]  # the same, but for teachers
     (tmp_path / "out" / "student-seed0.json").unlink()
@@ -465,7 +465,7 @@ def test_an_interval_covers_other_runs_on_other_clips():
         hard = rng.normal(0, 0.1, 100)  # of a clip, whatever run
         results = []
         for seed in range(3):
-            rate = true + hard + rng.normal(0, 0.02)
+            sample_rate = true + hard + rng.normal(0, 0.02)
             errors = (1000 * rate).round().astype(int).tolist()
             result = made_result("a", seed, sum(errors) / 100_000)
             counts = {"tp": [500] * 100, "fp": [0] * 100, "fn": [500] * 100, "errors": errors}
@@ -485,7 +485,7 @@ def test_an_interval_ends_where_the_score_does():
 def test_one_run_has_no_interval_and_the_json_no_nan(tmp_path, home):
     found = compare_results([made_result("a", 0, 0.7)], [])
     assert np.isnan([found.cells["a"]["er"].low, found.cells["a"]["er"].deviation]).all()
-    assert comparison_grids(found)[1].rows[0] == ("a", "-", "-", "-", "-", "-")
+    assert comparison_tables(found)[1].rows[0] == ("a", "-", "-", "-", "-", "-")
     write_tables(Plan.read(home / "plan.toml"), [made_result("single", 0, 0.7)], tmp_path)
     assert "NaN" not in (tmp_path / "table.json").read_text()
 
@@ -504,7 +504,7 @@ def test_pairs_of_one_change_are_corrected_among_themselves_and_tested_together(
     by_seed = found.by_seed["b less a"]["er"]
     assert (by_seed.n_runs, by_seed.p_value) == (5, 2 / 2**5)
     assert by_seed.difference == pytest.approx(0.1)
-    last = [row[:2] for row in comparison_grids(found)[2].rows[-2:]]
+    last = [row[:2] for row in comparison_tables(found)[2].rows[-2:]]
     assert last == [("all: b less a", "10"), ("mean of a seed: b less a", "5")]
 
 
@@ -523,7 +523,7 @@ def test_the_tables_name_every_cell_and_pair(home, results):
         assert name in text
     assert [comparison.tuning for comparison in comparisons] == list(WAYS)
     assert "oracle less single" not in text  # one seed is no comparison
-    assert len(comparison_grids(comparisons[0])) == 3
+    assert len(comparison_tables(comparisons[0])) == 3
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.inference.decoding import (
     Decoding,
     Rule,
@@ -21,7 +21,7 @@ from earmark.inference.decoding import (
     window_frames,
 )
 
-RULER = Frames(12.5)
+RULER = FrameGrid(12.5)
 HOP = 0.08
 
 
@@ -29,11 +29,11 @@ def column(*values):
     return np.array(values, dtype=float)[:, None]
 
 
-def decode(values, threshold=0.5, ruler=RULER, **settings):
+def decode(values, threshold=0.5, grid=RULER, **settings):
     """Return (first frame, frame after the last) of each event of a single class."""
     decoding = Decoding.uniform(["dog"], threshold, **settings)
-    events = decode_events(column(*values), ruler, decoding)
-    return [(ruler.index(event.onset), ruler.index(event.offset)) for event in events]
+    events = decode_events(column(*values), grid, decoding)
+    return [(grid.index(event.onset), grid.index(event.offset)) for event in events]
 
 
 # Few values, so that ties and thresholds that are met exactly come up often.
@@ -53,7 +53,7 @@ def rules(draw):
 def twin(values, gate, rule):
     """Decode one class in plain loops, step after step, with a real median."""
     n = len(values)
-    gated = [p if g >= rule.tag_threshold else 0.0 for p, g in zip(values, gate, strict=True)]
+    gated = [p if g >= rule.clip_threshold else 0.0 for p, g in zip(values, gate, strict=True)]
 
     def mirrored(at):
         at %= 2 * n
@@ -110,7 +110,7 @@ def test_events_are_those_of_a_twin_in_plain_loops(values, rule, data):
 def test_shifting_the_frames_by_k_shifts_the_events_by_k_hops(values, rule, k):
     # Silence on both sides keeps the events away from the edges, which mirror.
     quiet = [0.0] * 20
-    decoding = Decoding.from_rules(["dog"], [rule._replace(tag_threshold=0.0)])
+    decoding = Decoding.from_rules(["dog"], [rule._replace(clip_threshold=0.0)])
     events = decode_events(column(*quiet, *values, *quiet), RULER, decoding)
     later = decode_events(column(*[0.0] * k, *quiet, *values, *quiet), RULER, decoding)
     assert [(RULER.index(e.onset), RULER.index(e.offset)) for e in later] == [
@@ -155,13 +155,13 @@ class TestThreshold:
         assert decode(values, 0.5) == [(1, 2)]
 
     def test_times_are_those_of_the_ruler(self):
-        ruler = Frames(Fraction(32000, 640 * 4))
-        (event,) = decode_events(column(*[0] * 25, 1, 1), ruler, Decoding.uniform(["dog"]))
+        grid = FrameGrid(Fraction(32000, 640 * 4))
+        (event,) = decode_events(column(*[0] * 25, 1, 1), grid, Decoding.uniform(["dog"]))
         assert event == Event(2.0, 2.16, "dog", 1.0)
 
 
 class TestGate:
-    DECODING = Decoding.uniform(["dog", "cat"], 0.5, tag_threshold=0.3)
+    DECODING = Decoding.uniform(["dog", "cat"], 0.5, clip_threshold=0.3)
 
     def test_a_class_whose_clip_probability_is_below_gives_no_events(self):
         probs = np.ones((4, 2))
@@ -177,7 +177,9 @@ class TestGate:
         ]
 
     def test_a_gate_without_clip_probs_is_told_and_not_left_out(self):
-        with pytest.raises(SettingError, match=r"'dog' has a tag_threshold of .*: pass clip_probs"):
+        with pytest.raises(
+            SettingError, match=r"'dog' has a clip_threshold of .*: pass clip_probs"
+        ):
             decode_events(np.ones((6, 2)), RULER, self.DECODING)
 
 
@@ -281,7 +283,7 @@ def test_a_day_of_seventeen_classes_takes_a_few_seconds():
 class TestSettings:
     def test_a_decoding_survives_json(self):
         decoding = Decoding.uniform(["dog", "Air horn, truck horn"], 0.3, median=0.4)
-        decoding = decoding.replaced("dog", threshold=0.7, tag_threshold=0.2)
+        decoding = decoding.replaced("dog", threshold=0.7, clip_threshold=0.2)
         assert Decoding.from_dict(json.loads(json.dumps(decoding.to_dict()))) == decoding
         assert hash(decoding) is not None
 
@@ -300,8 +302,8 @@ class TestSettings:
             ({"median": -1}, "median of 'dog' must be .* Got -1"),
             ({"max_gap": float("nan")}, "max_gap of 'dog' must be .* Got nan"),
             ({"min_duration": "1"}, "min_duration of 'dog' must be .* Got '1'"),
-            ({"tag_threshold": 1.5}, "tag_threshold of 'dog' must be from 0 to 1"),
-            ({"tag_threshold": True}, "tag_threshold of 'dog'"),
+            ({"clip_threshold": 1.5}, "clip_threshold of 'dog' must be from 0 to 1"),
+            ({"clip_threshold": True}, "clip_threshold of 'dog'"),
             ({"medain": 1}, "did you mean 'median'"),
         ],
     )

@@ -79,7 +79,7 @@ def test_a_long_recording_is_read_in_windows_and_nothing_is_lost_between_them(de
 @pytest.mark.parametrize("seconds", [0.05, 0.5, 3.99, 4.0, 4.01, 5.99, 6.0, 6.05, 8.0, 12.34])
 def test_the_curve_covers_the_recording_whatever_its_length(detector, seconds):
     curve = detector.frame_probs(scene([], seconds), RATE)
-    assert len(curve.probs) == curve.ruler.count(seconds)
+    assert len(curve.probs) == curve.grid.count(seconds)
     assert curve.probs.shape == curve.clip_probs.shape == (len(curve.times), 2)
     assert curve.duration == pytest.approx(seconds, abs=1 / RATE)
     assert curve.times[0] == pytest.approx(HOP / 2)
@@ -152,13 +152,13 @@ def test_events_in_real_sound_are_those_of_the_plain_network(preset, esc50):
         model.classifier.weight *= 8 / (hidden @ model.classifier.weight.T).std()
         model.classifier.bias[:] = -(hidden @ model.classifier.weight.T).mean((0, 1))
     labels = tuple("abcde")
-    decoding = Decoding.uniform(labels, 0.5, low_threshold=0.45, tag_threshold=0.3)
+    decoding = Decoding.uniform(labels, 0.5, low_threshold=0.45, clip_threshold=0.3)
     detector = Detector(Bundle(labels, features, model.config, model.state_dict(), decoding))
     probs, gate = plain_curve(detector.model, detector, wave)
-    curve = detector.frame_probs(wave, features.rate)
+    curve = detector.frame_probs(wave, features.sample_rate)
     np.testing.assert_allclose(curve.probs, probs, atol=1e-5)
     found = detector.decode(curve)
-    wanted = decode_events(probs, detector.ruler, decoding, gate, len(wave) / features.rate)
+    wanted = decode_events(probs, detector.grid, decoding, gate, len(wave) / features.sample_rate)
     assert len(found) > 10
     assert [e[:3] for e in map(tuple_of, found)] == [e[:3] for e in map(tuple_of, wanted)]
     assert [e.score for e in found] == pytest.approx([e.score for e in wanted], abs=1e-5)
@@ -175,7 +175,7 @@ def test_strips_see_what_lies_beside_them(seconds):
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             module.momentum = 1.0
-    features = FeatureConfig(rate=RATE, n_mels=16, f_max=4000)
+    features = FeatureConfig(sample_rate=RATE, n_mels=16, f_max=4000)
     wave = scene([Event(1.0, seconds - 1, "low")], seconds)
     with torch.no_grad():
         model(log_mel(wave, features)[None, :900])
@@ -267,7 +267,7 @@ def test_the_model_file_records_how_it_was_tuned(detector, folder):
 def test_wrong_input_gets_one_clear_sentence(detector, tmp_path):
     with pytest.raises(AudioError, match=r"none\.wav"):
         detector.detect(tmp_path / "none.wav")
-    with pytest.raises(SettingError, match="rate of 8000 Hz"):
+    with pytest.raises(SettingError, match="sample_rate of 8000 Hz"):
         detector.detect(np.zeros(8000, np.float32))
     for wrong in (np.zeros(8000, np.int16), np.full(8000, np.nan, np.float32)):
         with pytest.raises(SettingError, match="divide 16-bit numbers by 32768"):

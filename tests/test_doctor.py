@@ -59,7 +59,7 @@ class TestLook:
         path = tmp_path / "a.wav"
         soundfile.write(path, np.stack([noise(0), noise(0)], axis=1), 16000)
         look = look_at(path)
-        assert (look.error, look.duration, look.rate, look.channels) == (None, 4.0, 16000, 2)
+        assert (look.error, look.duration, look.sample_rate, look.channels) == (None, 4.0, 16000, 2)
         assert look.peak == pytest.approx(np.abs(noise(0)).max(), abs=1e-4)
         assert look.clipped == 0
 
@@ -159,7 +159,7 @@ class TestRecordings:
     def test_of_a_low_rate_are_told_if_the_mels_reach_higher(self, folder):
         write_audio(folder / "02.wav", noise(2), 16000)
         manifest = manifest_of(folder)
-        assert found(examine(manifest), "low rate").items == {"02.wav": "16000 Hz"}
+        assert found(examine(manifest), "low sample rate").items == {"02.wav": "16000 Hz"}
         assert not examine(manifest, config=FeatureConfig(f_max=8000)).findings[1:]
 
 

@@ -26,19 +26,19 @@ from earmark.metrics import (
     tags_of,
 )
 from earmark.metrics.evaluation import (
-    Answer,
     Scoring,
+    SystemOutput,
     evaluate,
     parse_psds,
-    read_answer,
     read_durations,
+    read_system_output,
 )
-from earmark.metrics.report import HEADLINES, score_grids
+from earmark.metrics.report import HEADLINES, score_tables
 from earmark.plots import draw_evaluation
 
 NO_DRAWS = Scoring(n_draws=0)
 LABELS = ("cat", "dog")
-COLLARS = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+COLLARS = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
 
 
 def some_events(seed, n_files=30):
@@ -77,13 +77,13 @@ def curves(truth):
 class TestParts:
     def test_events_are_scored_as_each_scorer_alone_does(self, truth):
         found = some_events(1)
-        scores = evaluate(truth, [Answer("a", found)], NO_DRAWS).systems[0].scores
+        scores = evaluate(truth, [SystemOutput("a", found)], NO_DRAWS).systems[0].scores
         assert list(scores) == ["segment", "event", "clip"]
         assert scores["segment"]["overall"] == segment_scores(truth, found).overall
         assert scores["event"]["overall"] == event_scores(truth, found, **COLLARS).overall
 
     def test_curves_give_ranking_psds_and_bests(self, truth, curves):
-        scores = evaluate(truth, [Answer("a", curves=curves)], NO_DRAWS).systems[0].scores
+        scores = evaluate(truth, [SystemOutput("a", curves=curves)], NO_DRAWS).systems[0].scores
         assert list(scores) == ["clip", "psds1", "psds2", "best_segment", "best_event"]
         assert list(scores["clip"]["overall"]) == ["ranking"]
         alone = psds_scores(truth, curves, **SCENARIO_1).value
@@ -91,7 +91,7 @@ class TestParts:
 
     def test_a_reference_of_tags_allows_for_clips_only(self, truth, curves):
         tags = {name: {event.label for event in events} for name, events in truth.items()}
-        reference, found = Answer("tags", tags=tags), Answer("a", truth, curves=curves)
+        reference, found = SystemOutput("tags", tags=tags), SystemOutput("a", truth, curves=curves)
         scores = evaluate(reference, [found], NO_DRAWS).systems[0].scores
         assert list(scores) == ["clip"]
         assert scores["clip"]["overall"]["f_measure"]["f_measure"] == 1
@@ -99,8 +99,8 @@ class TestParts:
     def test_the_order_of_the_columns_of_curves_changes_nothing(self, truth, curves):
         turned = {name: ScoreCurve(c.edges, c.scores[:, ::-1]) for name, c in curves.items()}
         systems = [
-            Answer("a", curves=curves),
-            Answer("b", curves=ScoreCurves(LABELS[::-1], turned)),
+            SystemOutput("a", curves=curves),
+            SystemOutput("b", curves=ScoreCurves(LABELS[::-1], turned)),
         ]
         evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
         for found in evaluation.differences["b"].values():
@@ -108,7 +108,7 @@ class TestParts:
                 assert all(each.difference == 0 and each.p_value == 1 for each in names.values())
 
     def test_every_headline_is_a_score_that_exists(self, truth, curves):
-        answer = Answer("a", some_events(1), curves=curves)
+        answer = SystemOutput("a", some_events(1), curves=curves)
         scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
         scores = evaluate(truth, [answer], scoring).systems[0].scores
         for part, path, _ in HEADLINES:
@@ -119,7 +119,7 @@ class TestParts:
 
     def test_a_psds_of_ones_own_is_scored_with_its_settings(self, truth, curves):
         scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.3, gtc=0.3 max_efpr=500"))
-        scores = evaluate(truth, [Answer("a", curves=curves)], scoring).systems[0].scores
+        scores = evaluate(truth, [SystemOutput("a", curves=curves)], scoring).systems[0].scores
         alone = psds_scores(truth, curves, dtc=0.3, gtc=0.3, max_efpr=500.0).value
         assert scores["psds"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
@@ -195,7 +195,7 @@ SETTINGS = [
     ),
     ({"onset_collar": 0.1}, collars(onset_collar=0.1)),
     ({"offset_collar": 1.0}, collars(offset_collar=1.0)),
-    ({"offset_collar_rate": 0.0}, collars(offset_collar_rate=0.0)),
+    ({"percentage_of_length": 0.0}, collars(percentage_of_length=0.0)),
     (ZERO, {"segment": ZERO, "event": ZERO, "clip": ZERO}),
     (OF_SED_EVAL, {"segment": OF_SED_EVAL, "event": OF_SED_EVAL}),
     (
@@ -229,7 +229,9 @@ class TestSettings:
     def test_a_setting_changes_its_parts_only_and_as_their_scorers_do(self, whole, changed, others):
         truth, found, curves = whole
         scoring = Scoring(n_draws=0, **changed)
-        parts = evaluate(truth, [Answer("a", found, curves=curves)], scoring).systems[0].to_dict()
+        parts = (
+            evaluate(truth, [SystemOutput("a", found, curves=curves)], scoring).systems[0].to_dict()
+        )
         assert set(parts) >= {"segment", "event", "clip", "psds1", "psds2"} | others.keys()
         for part, scores in parts.items():
             alone = score_alone(whole, part, others.get(part, {}))
@@ -241,8 +243,8 @@ class TestSettings:
         truth, found, curves = whole
         turned = {name: ScoreCurve(c.edges, c.scores[::-1]) for name, c in curves.items()}
         systems = [
-            Answer("a", found, curves=curves),
-            Answer("b", truth, curves=ScoreCurves(FOUR, turned)),
+            SystemOutput("a", found, curves=curves),
+            SystemOutput("b", truth, curves=ScoreCurves(FOUR, turned)),
         ]
         scoring = Scoring(**changed, psds=OWN_PSDS)
         evaluation = evaluate(truth, systems, scoring)
@@ -266,38 +268,38 @@ class TestSettings:
         assert tried == {field.name for field in dataclasses.fields(Scoring)}
 
     def test_a_clip_scores_as_high_as_its_highest_frame(self):
-        reference = Answer("tags", tags={"a": ["dog"], "b": []})
+        reference = SystemOutput("tags", tags={"a": ["dog"], "b": []})
         curves = {"a": [[0.0], [0.9], [0.0]], "b": [[0.5], [0.5], [0.5]]}
         curves = {name: ScoreCurve([0, 1, 2, 3], scores) for name, scores in curves.items()}
-        answer = Answer("x", curves=ScoreCurves(["dog"], curves))
+        answer = SystemOutput("x", curves=ScoreCurves(["dog"], curves))
         clip = evaluate(reference, [answer], NO_DRAWS).systems[0].scores["clip"]
         assert clip["class_wise"]["dog"]["ranking"]["roc_auc"] == 1
 
 
 class TestErrorBars:
     def test_every_score_lies_in_an_interval(self, truth):
-        evaluation = evaluate(truth, [Answer("a", some_events(1))])
+        evaluation = evaluate(truth, [SystemOutput("a", some_events(1))])
         for found in evaluation.systems[0].intervals.values():
             for names in found.overall.values():
                 assert all(x.low <= x.value <= x.high for x in names.values())
 
     def test_a_better_system_is_told_from_a_worse_one(self, truth):
         half = {name: events[:1] for name, events in truth.items()}
-        evaluation = evaluate(truth, [Answer("half", half), Answer("all", truth)])
+        evaluation = evaluate(truth, [SystemOutput("half", half), SystemOutput("all", truth)])
         found = evaluation.differences["all"]["segment"].overall["f_measure"]["f_measure"]
         assert found.difference > 0 < found.low
         assert found.p_value < 0.05
 
     def test_a_single_file_has_scores_and_a_remark_instead_of_intervals(self):
         one = {"a.wav": [Event(0, 1, "dog")]}
-        evaluation = evaluate(one, [Answer("a", one)])
+        evaluation = evaluate(one, [SystemOutput("a", one)])
         assert evaluation.systems[0].intervals == {}
         assert "one file" in evaluation.remarks[-1]
 
     def test_systems_of_which_only_one_has_curves_are_compared_in_what_both_have(
         self, truth, curves
     ):
-        systems = [Answer("a", truth), Answer("b", truth, curves=curves)]
+        systems = [SystemOutput("a", truth), SystemOutput("b", truth, curves=curves)]
         evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
         assert list(evaluation.differences["b"]) == ["segment", "event"]
         assert any("clip of b has no p-value" in remark for remark in evaluation.remarks)
@@ -307,7 +309,7 @@ class TestWhatIsTold:
     def test_files_and_labels_of_one_side_only_are_counted(self):
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "cat")]}
         found = {"a": [Event(0, 1, "owl")], "z": [Event(0, 1, "dog")]}
-        told = " ".join(evaluate(reference, [Answer("mine", found)], NO_DRAWS).remarks)
+        told = " ".join(evaluate(reference, [SystemOutput("mine", found)], NO_DRAWS).remarks)
         assert "1 files of the reference are not in mine, as 'b'" in told
         assert "1 files of mine are not in the reference, as 'z': left out" in told
         assert "1 labels of mine are not in the reference: 'owl'" in told
@@ -317,49 +319,51 @@ class TestWhatIsTold:
 
     def test_rows_without_length_are_counted(self, tmp_path):
         (tmp_path / "r.tsv").write_text("a.wav\t0\t1\tdog\na.wav\t0\t0\tcat\n")
-        answer = read_answer(tmp_path / "r.tsv")
-        evaluation = evaluate(answer, [Answer("a", {"a.wav": []})], NO_DRAWS)
+        answer = read_system_output(tmp_path / "r.tsv")
+        evaluation = evaluate(answer, [SystemOutput("a", {"a.wav": []})], NO_DRAWS)
         assert "1 rows of" in evaluation.remarks[-1] or "1 rows of" in evaluation.remarks[0]
 
     def test_no_common_file_is_an_error_that_shows_both_names(self):
         with pytest.raises(DataError, match=r"'a\.wav' there, 'b\.wav' here"):
-            evaluate({"a.wav": [Event(0, 1, "dog")]}, [Answer("x", {"b.wav": []})])
+            evaluate({"a.wav": [Event(0, 1, "dog")]}, [SystemOutput("x", {"b.wav": []})])
 
     def test_a_reference_without_events_is_an_error(self):
         with pytest.raises(DataError, match="no event to compare with"):
-            evaluate({"a.wav": []}, [Answer("x", {"a.wav": []})])
+            evaluate({"a.wav": []}, [SystemOutput("x", {"a.wav": []})])
 
     def test_a_class_without_a_column_in_the_curves_is_an_error(self, curves):
         reference = {name: [Event(0, 1, "owl")] for name in curves}
         with pytest.raises(DataError, match="owl"):
-            evaluate(reference, [Answer("x", curves=curves)], NO_DRAWS)
+            evaluate(reference, [SystemOutput("x", curves=curves)], NO_DRAWS)
 
     def test_systems_need_names_of_their_own(self, truth):
         with pytest.raises(SettingError, match="a name each"):
-            evaluate(truth, [Answer("a", truth), Answer("a", truth)])
+            evaluate(truth, [SystemOutput("a", truth), SystemOutput("a", truth)])
 
 
 class TestReading:
     def test_a_table_of_tags_is_known_by_its_header_or_on_request(self, tmp_path):
         write_tags(tmp_path / "tags.tsv", {"a.wav": ["dog"]})
-        assert read_answer(tmp_path / "tags.tsv").tags == {"a.wav": ("dog",)}
+        assert read_system_output(tmp_path / "tags.tsv").tags == {"a.wav": ("dog",)}
         (tmp_path / "bare.tsv").write_text("a.wav\tdog\n")
-        assert read_answer(tmp_path / "bare.tsv", weak=True).tags == {"a.wav": ("dog",)}
+        assert read_system_output(tmp_path / "bare.tsv", weak=True).tags == {"a.wav": ("dog",)}
 
     def test_a_folder_is_one_of_curves_alone_or_beside_a_table(self, tmp_path, truth, curves):
         write_curves(tmp_path / "curves", curves)
         write_events(tmp_path / "found.tsv", truth)
-        assert read_answer(tmp_path / "curves").events is None
-        both = read_answer(tmp_path / "found.tsv", tmp_path / "curves")
+        assert read_system_output(tmp_path / "curves").events is None
+        both = read_system_output(tmp_path / "found.tsv", tmp_path / "curves")
         assert both.curves is not None and both.events is not None
         with pytest.raises(SettingError, match="name a table"):
-            read_answer(tmp_path / "curves", tmp_path / "curves")
+            read_system_output(tmp_path / "curves", tmp_path / "curves")
 
     def test_durations_come_from_a_table(self, tmp_path, truth, curves):
         path = tmp_path / "durations.tsv"
         path.write_text("filename\tduration\n" + "".join(f"{n}\t20\n" for n in truth))
         scoring = Scoring(n_draws=0, durations=read_durations(path))
-        longer = evaluate(truth, [Answer("a", curves=curves)], scoring).systems[0].counts["psds1"]
+        longer = (
+            evaluate(truth, [SystemOutput("a", curves=curves)], scoring).systems[0].counts["psds1"]
+        )
         assert longer.durations.tolist() == [20.0] * len(truth)
         path.write_text("a.wav\t10\na.wav\t11\n")
         with pytest.raises(DataError, match=r"durations.tsv:2: a.wav has another duration"):
@@ -368,7 +372,7 @@ class TestReading:
 
 class TestReports:
     def test_json_has_the_names_of_sed_eval_and_no_nan_is_lost(self, truth):
-        answer = Answer("a", some_events(1))
+        answer = SystemOutput("a", some_events(1))
         plain = evaluate(truth, [answer], Scoring(n_draws=100)).to_dict()
         again = json.loads(json.dumps(plain))
         assert set(again) == {"segment", "event", "clip", "remarks"}
@@ -382,21 +386,21 @@ class TestReports:
         assert interval["low"] <= interval["value"] <= interval["high"]
 
     def test_tables_show_every_system_class_and_difference(self, truth, curves):
-        systems = [Answer("one", some_events(1)), Answer("two", some_events(2))]
-        grids = score_grids(evaluate(truth, systems, Scoring(n_draws=100)))
+        systems = [SystemOutput("one", some_events(1)), SystemOutput("two", some_events(2))]
+        grids = score_tables(evaluate(truth, systems, Scoring(n_draws=100)))
         assert [grid.title.split(":")[0] for grid in grids[2:5]] == ["segment", "event", "clip"]
         assert grids[1].columns == ("", "A", "B", "B - A", "interval", "p")
         assert [row[0] for row in grids[2].rows] == ["overall", "class mean", "cat", "dog"]
-        bests = score_grids(evaluate(truth, [Answer("a", curves=curves)], NO_DRAWS))[-2]
+        bests = score_tables(evaluate(truth, [SystemOutput("a", curves=curves)], NO_DRAWS))[-2]
         assert bests.title == "best_segment: a"
         assert [row[0] for row in bests.rows[-2:]] == ["cat", "dog"]
         text = grids[2].to_markdown()
         assert text.count("\n") == 3 + len(grids[2].rows)
 
     def test_pictures_are_drawn_of_all_there_is(self, tmp_path, truth, curves):
-        systems = [Answer("a", some_events(1), curves=curves)]
+        systems = [SystemOutput("a", some_events(1), curves=curves)]
         evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
-        answer = Answer("truth", truth)
+        answer = SystemOutput("truth", truth)
         names = {path.name for path in draw_evaluation(tmp_path, answer, systems, evaluation)}
         assert names == {
             "segment_f1.png",
@@ -416,7 +420,9 @@ def test_the_real_lists_of_dcase_are_scored_whole(dcase2017):
         name: [Event(0, 10, label) for label in {event.label for event in found}]
         for name, found in read_events(path).items()
     }
-    evaluation = evaluate(read_answer(path), [Answer("tags", whole)], Scoring(n_draws=200))
+    evaluation = evaluate(
+        read_system_output(path), [SystemOutput("tags", whole)], Scoring(n_draws=200)
+    )
     assert evaluation.n_files == 1103
     rates = evaluation.systems[0].intervals["segment"].overall["error_rate"]["error_rate"]
     assert round(rates.value, 3) == 0.321

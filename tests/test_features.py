@@ -18,10 +18,12 @@ from earmark.errors import SettingError
 CONFIG = FeatureConfig()
 OTHERS = [
     CONFIG,
-    FeatureConfig(rate=16000, window=0.064, hop=0.020, n_mels=64, f_max=8000.0),
-    FeatureConfig(rate=44100, window=0.040, hop=0.010, n_mels=33, f_min=0.0, log_offset=1e-8),
-    FeatureConfig(rate=8000, window=0.025, hop=0.025, n_mels=5, f_max=4000.0),
-    FeatureConfig(rate=22050, window=883 / 22050, hop=256 / 22050, n_mels=17, f_max=11025.0),
+    FeatureConfig(sample_rate=16000, window=0.064, hop=0.020, n_mels=64, f_max=8000.0),
+    FeatureConfig(
+        sample_rate=44100, window=0.040, hop=0.010, n_mels=33, f_min=0.0, log_offset=1e-8
+    ),
+    FeatureConfig(sample_rate=8000, window=0.025, hop=0.025, n_mels=5, f_max=4000.0),
+    FeatureConfig(sample_rate=22050, window=883 / 22050, hop=256 / 22050, n_mels=17, f_max=11025.0),
 ]
 
 
@@ -29,8 +31,8 @@ def noise(n_samples: int) -> np.ndarray:
     return 0.1 * np.random.default_rng(0).standard_normal(n_samples, dtype=np.float32)
 
 
-def tone(hz: float, seconds: float = 1.0, rate: int = 32000) -> np.ndarray:
-    time = np.arange(round(seconds * rate)) / rate
+def tone(hz: float, seconds: float = 1.0, sample_rate: int = 32000) -> np.ndarray:
+    time = np.arange(round(seconds * sample_rate)) / sample_rate
     return np.sin(2 * np.pi * hz * time).astype(np.float32)
 
 
@@ -43,7 +45,7 @@ def padded(waveform: np.ndarray, config: FeatureConfig) -> np.ndarray:
 def librosa_log_mel(waveform: np.ndarray, config: FeatureConfig) -> np.ndarray:
     mel = librosa.feature.melspectrogram(
         y=padded(waveform, config),
-        sr=config.rate,
+        sr=config.sample_rate,
         n_fft=config.window_samples,
         hop_length=config.hop_samples,
         center=False,
@@ -67,7 +69,7 @@ def brute_force_log_mel(waveform: np.ndarray, config: FeatureConfig) -> np.ndarr
 
 def test_ten_seconds_are_five_hundred_frames():
     assert log_mel(np.zeros(320000, np.float32), CONFIG).shape == (500, 80)
-    assert CONFIG.frames.rate == Fraction(50)
+    assert CONFIG.frames.frame_rate == Fraction(50)
 
 
 @pytest.mark.parametrize("n_samples", [0, 1, 639, 640, 641, 163840, 163841, 164500])
@@ -126,14 +128,14 @@ def test_a_shift_by_hops_shifts_the_frames(hops):
 
 @pytest.mark.parametrize("config", OTHERS)
 def test_it_is_what_the_definition_says(config):
-    waveform = noise(3 * config.rate + 123)
+    waveform = noise(3 * config.sample_rate + 123)
     expected = brute_force_log_mel(waveform, config)
     np.testing.assert_allclose(log_mel(waveform, config), expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("config", OTHERS)
 def test_it_agrees_with_librosa(config):
-    waveform = noise(config.rate + 77)
+    waveform = noise(config.sample_rate + 77)
     expected = librosa_log_mel(waveform, config)
     np.testing.assert_allclose(log_mel(waveform, config), expected, atol=1e-4)
 
@@ -141,7 +143,7 @@ def test_it_agrees_with_librosa(config):
 @pytest.mark.parametrize("config", OTHERS)
 def test_the_filters_are_those_of_librosa(config):
     expected = librosa.filters.mel(
-        sr=config.rate,
+        sr=config.sample_rate,
         n_fft=config.window_samples,
         n_mels=config.n_mels,
         fmin=config.f_min,
@@ -235,10 +237,13 @@ def test_tables_made_in_inference_mode_serve_outside_of_it():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"rate": 0}, "rate must be a whole number above 0"),
-        ({"rate": 32000.0}, "rate must be a whole number above 0"),
+        ({"sample_rate": 0}, "sample_rate must be a whole number above 0"),
+        ({"sample_rate": 32000.0}, "sample_rate must be a whole number above 0"),
         ({"n_mels": -1}, "n_mels must be a whole number above 0"),
-        ({"rate": 11025, "f_max": 5000.0}, "220.5 samples at 11025 Hz; 220 / 11025 s would do"),
+        (
+            {"sample_rate": 11025, "f_max": 5000.0},
+            "220.5 samples at 11025 Hz; 220 / 11025 s would do",
+        ),
         ({"window": 0.01}, "window must be as long as the hop"),
         ({"window": 0.0400101}, "window must be a whole number of samples"),
         ({"hop": 0.0}, "hop must be at least one sample"),
@@ -262,7 +267,7 @@ def test_a_setting_that_cannot_work_is_told_when_it_is_made(wrong, words):
 
 
 def test_what_an_error_says_to_type_works():
-    FeatureConfig(rate=11025, f_max=5000.0, hop=220 / 11025, window=440 / 11025)
+    FeatureConfig(sample_rate=11025, f_max=5000.0, hop=220 / 11025, window=440 / 11025)
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3, 640)])
@@ -286,4 +291,4 @@ def test_a_list_from_a_file_serves_as_mean_and_std():
 
 def test_find_audio_feeds_it(esc50):
     path = find_audio(esc50)[0]
-    assert log_mel(read_audio(path, CONFIG.rate)[0], CONFIG).isfinite().all()
+    assert log_mel(read_audio(path, CONFIG.sample_rate)[0], CONFIG).isfinite().all()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from earmark.nn.fused import FoldedModel
+from earmark.nn.fused import FusedModel
 from earmark.nn.model import PRESETS, Model, ModelConfig
 
 
@@ -42,7 +42,7 @@ def test_the_folded_network_says_what_the_network_says(preset, n_frames):
     model = network(preset)
     log_mel = torch.randn(3, n_frames, 80)
     with torch.inference_mode():
-        assert_equal(FoldedModel(model)(log_mel), model(log_mel))
+        assert_equal(FusedModel(model)(log_mel), model(log_mel))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -51,7 +51,7 @@ def test_the_folded_network_says_it_without_a_gru_too(preset):
     model = network(preset, n_recurrent=0).double()
     log_mel = torch.randn(3, 250, 80).double()
     with torch.inference_mode():
-        assert_equal(FoldedModel(model)(log_mel), model(log_mel), atol=1e-9)
+        assert_equal(FusedModel(model)(log_mel), model(log_mel), atol=1e-9)
 
 
 @pytest.mark.parametrize("cut", [(0, 400), (100, 1200), (28, 1028), (1000, 500), (1100, 503)])
@@ -60,7 +60,7 @@ def test_a_part_with_its_margins_comes_out_as_in_the_whole_recording(cut, kernel
     """A click at every edge of the part, in double precision: a wrong edge shows."""
     changes = {"channels": (4, 4, 4, 4), "last_channels": 8, "n_recurrent": 4}
     model = network("fast", kernel=kernel, **changes).double()
-    folded, recording = FoldedModel(model), torch.randn(1603, 80).double()
+    folded, recording = FusedModel(model), torch.randn(1603, 80).double()
     begin, length = cut
     for edge in (begin, begin + length):
         recording[max(0, edge - 1) : edge + 1] += 10
@@ -76,7 +76,7 @@ def test_a_part_with_its_margins_comes_out_as_in_the_whole_recording(cut, kernel
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_folded_parts_say_what_the_networks_parts_say(preset):
     model = network(preset)
-    folded, log_mel = FoldedModel(model), torch.randn(500, 80)
+    folded, log_mel = FusedModel(model), torch.randn(500, 80)
     with torch.inference_mode():
         features = model.encode(log_mel.unsqueeze(0))[0]
         torch.testing.assert_close(folded.encode(log_mel), features[0], atol=1e-4, rtol=1e-4)
@@ -86,5 +86,5 @@ def test_the_folded_parts_say_what_the_networks_parts_say(preset):
 def test_the_network_itself_stays_as_it_was():
     model = network("fast")
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    FoldedModel(model)
+    FusedModel(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -51,7 +51,7 @@ def score(reference, curves, criterion, thresholds):
             curves.labels,
             onset_collar=criterion.onset_collar,
             offset_collar=criterion.offset_collar,
-            offset_collar_rate=criterion.offset_collar_rate,
+            percentage_of_length=criterion.percentage_of_length,
         )
     figures = {None: scores.overall} | scores.class_wise
     # Of events a wrong class is two errors to the bests, and one substitution to event_scores.

@@ -15,7 +15,7 @@ from earmark.metrics.event import count_events, event_scores
 from earmark.metrics.matching import MATCHINGS, EventRule, choose_pairs, take_first, take_most
 
 LABELS = ["cat", "dog", "owl"]
-RULE = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+RULE = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
 
 
 @st.composite
@@ -33,7 +33,7 @@ rules = st.fixed_dictionaries(
     {
         "onset_collar": st.sampled_from([0.0, 0.1, 0.3, 1.0]),
         "offset_collar": st.sampled_from([0.0, 0.2, 0.5]),
-        "offset_collar_rate": st.sampled_from([0.0, 0.2, 1.0]),
+        "percentage_of_length": st.sampled_from([0.0, 0.2, 1.0]),
     }
 )
 judged = st.sampled_from([(True, True), (True, False), (False, True)])
@@ -44,7 +44,7 @@ pairs_of = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=14
 
 def near(reference, estimate, rule, judged):
     """The rule, for one pair."""
-    reach = max(rule["offset_collar"], rule["offset_collar_rate"] * reference.duration)
+    reach = max(rule["offset_collar"], rule["percentage_of_length"] * reference.duration)
     onset = abs(reference.onset - estimate.onset) <= rule["onset_collar"]
     offset = abs(reference.offset - estimate.offset) <= reach
     return (onset or not judged[0]) and (offset or not judged[1])
@@ -137,7 +137,7 @@ class TestKnownTruths:
     def test_a_long_event_may_miss_its_offset_by_a_part_of_its_length(self):
         counts = count_events(self.reference, self.shifted(0, 1.5), LABELS, **RULE)
         assert counts.tp.sum(axis=0).tolist() == [1, 0, 0]  # the cat of 4 s
-        only = RULE | {"offset_collar_rate": 0.0}
+        only = RULE | {"percentage_of_length": 0.0}
         assert count_events(self.reference, self.shifted(0, 1.5), **only).tp.sum() == 0
 
     def test_the_length_is_that_of_the_reference(self):
@@ -146,7 +146,7 @@ class TestKnownTruths:
         assert event_scores(short, long, **RULE).f_measure == 0
 
     def test_onset_and_offset_have_a_collar_each(self):
-        wide = {"onset_collar": 0.1, "offset_collar": 0.5, "offset_collar_rate": 0.0}
+        wide = {"onset_collar": 0.1, "offset_collar": 0.5, "percentage_of_length": 0.0}
         assert event_scores(self.reference, self.shifted(0.05, 0.45), **wide).f_measure == 1
         assert event_scores(self.reference, self.shifted(0.45, 0.05), **wide).f_measure == 0
 
@@ -192,7 +192,7 @@ class TestKnownTruths:
 
 def test_the_evaluation_set_against_itself_is_perfect(dcase2017):
     truth = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
-    exact = {"onset_collar": 0.0, "offset_collar": 0.0, "offset_collar_rate": 0.0}
+    exact = {"onset_collar": 0.0, "offset_collar": 0.0, "percentage_of_length": 0.0}
     scores = event_scores(truth, truth, **exact)
     assert (scores.error_rate, scores.f_measure, scores.n_files) == (0, 1, 1103)
 
@@ -268,7 +268,7 @@ class TestCounting:
     @given(tables)
     def test_with_sides_changed_precision_is_recall(self, reference):
         estimate = dict(zip(reference, reversed(reference.values()), strict=True))
-        rule = RULE | {"offset_collar_rate": 0.0}
+        rule = RULE | {"percentage_of_length": 0.0}
         there = event_scores(reference, estimate, LABELS, **rule).overall["f_measure"]
         back = event_scores(estimate, reference, LABELS, **rule).overall["f_measure"]
         assert there["precision"] == pytest.approx(back["recall"], nan_ok=True)

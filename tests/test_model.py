@@ -6,7 +6,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from torch.utils.flop_counter import FlopCounterMode
 
 from earmark.errors import SettingError
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.nn.loss import clip_loss
 from earmark.nn.model import PRESETS, Model, ModelConfig, average_input, max_maps
 from earmark.nn.norm import MaskedBatchNorm
@@ -50,7 +50,7 @@ def test_ten_seconds_give_125_frames_at_12_and_a_half_hz(preset):
     assert prediction.frame_probs.shape == (1, 125, 5)
     assert prediction.clip_probs.shape == (1, 5)
     assert prediction.hidden.shape == (1, 125, 2 * model.config.n_recurrent)
-    assert model.config.frames(Frames(50)) == Frames(12.5)
+    assert model.config.frames(FrameGrid(50)) == FrameGrid(12.5)
     assert model.config.n_frames(500) == 125
 
 

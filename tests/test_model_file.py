@@ -55,7 +55,7 @@ def test_it_tells_all_that_the_issue_asks_for(path):
     for name in ("labels", "features", "model", "decoding", "tuning", "training", "versions",
                  "licence", "attribution", "window"):  # fmt: skip
         assert about[name], name
-    assert about["features"]["rate"] == 32000
+    assert about["features"]["sample_rate"] == 32000
     assert about["model"]["pooling"] == "attention"
     assert about["versions"].keys() == {"earmark", "torch", "numpy"}
     json.dumps(about)
@@ -128,7 +128,7 @@ def test_another_version_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr("earmark.inference.model_file.FORMAT", FORMAT + 1)
     path = save_bundle(make(), tmp_path / "new.earmark")
     monkeypatch.undo()
-    with pytest.raises(BundleError, match=r"has format 2 \(made by Earmark .*reads format 1"):
+    with pytest.raises(BundleError, match=r"has format 3 \(made by Earmark .*reads format 2"):
         load_bundle(path)
 
 

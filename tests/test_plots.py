@@ -9,7 +9,7 @@ from PIL import Image
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.plots import (
     plot_class_scores,
     plot_confusion,
@@ -31,7 +31,7 @@ def draw(n_frames, stages, **settings):
     _, levels = Pooling("linear", stages)(x, return_stages=True)
     settings.setdefault("lengths", stages)
     log_mel = torch.zeros(4 * n_frames, 80)
-    figure = plot_hierarchy(log_mel, Frames(50), levels, Frames(12.5), "bell", 1, **settings)
+    figure = plot_hierarchy(log_mel, FrameGrid(50), levels, FrameGrid(12.5), "bell", 1, **settings)
     return figure, levels
 
 
@@ -58,7 +58,7 @@ def test_segments_are_drawn_where_their_frames_are(n_frames, lengths, spans):
 def test_the_lengths_of_the_stages_are_five_five_five_unless_told():
     x = torch.rand(1, 125, 2)
     _, levels = Pooling("linear")(x, return_stages=True)
-    figure = plot_hierarchy(torch.zeros(500, 80), Frames(50), levels, Frames(12.5), "bell", 1)
+    figure = plot_hierarchy(torch.zeros(500, 80), FrameGrid(50), levels, FrameGrid(12.5), "bell", 1)
     assert figure.axes[1].get_xlim() == (0, 10)
 
 

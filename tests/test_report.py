@@ -6,8 +6,8 @@ from rich.console import Console
 
 from earmark.formats.events import Event
 from earmark.formats.scores import ScoreCurve, ScoreCurves
-from earmark.metrics.evaluation import Answer, Scoring, evaluate
-from earmark.metrics.report import Grid, score_grids
+from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
+from earmark.metrics.report import TextTable, score_tables
 
 ODD = ["[noise]", "speech [male]", "[/x]", "A|B", ":smile:"]
 
@@ -19,19 +19,19 @@ def printed(grid, width=100):
 
 
 def test_names_that_look_like_markup_are_printed_as_they_are():
-    grid = Grid("[title]", ("", "[b]"), tuple((name, "0.5") for name in ODD))
+    grid = TextTable("[title]", ("", "[b]"), tuple((name, "0.5") for name in ODD))
     text = printed(grid)
     assert all(name in text for name in [*ODD, "[title]", "[b]"])
 
 
 def test_a_bar_in_a_name_does_not_break_a_markdown_table():
-    grid = Grid("t", ("", "a|b"), (("A|B", "0.5"),))
+    grid = TextTable("t", ("", "a|b"), (("A|B", "0.5"),))
     for line in grid.to_markdown().splitlines()[2:]:
         assert line.replace(r"\|", "").count("|") == 3
 
 
 def test_numbers_stay_whole_where_the_terminal_is_narrow():
-    grid = Grid("t", ("", "ER", "F1"), (("a rather long name of a class", "0.123", "0.456"),))
+    grid = TextTable("t", ("", "ER", "F1"), (("a rather long name of a class", "0.123", "0.456"),))
     text = printed(grid, width=30)
     assert "0.123" in text
     assert "0.456" in text
@@ -41,9 +41,9 @@ def test_the_headlines_tell_how_many_draws_were_for_curves():
     truth = {name: [Event(0, 1, "dog")] for name in "abc"}
     curves = ScoreCurves(["dog"], {n: ScoreCurve([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
     scoring = Scoring(n_draws=60, n_curve_draws=50)
-    both = evaluate(truth, [Answer("a", truth, curves=curves)], scoring)
-    assert "60 draws (50 for scores of curves)" in score_grids(both)[0].title
-    events = evaluate(truth, [Answer("a", truth)], scoring)
-    assert "curves" not in score_grids(events)[0].title
-    none = evaluate(truth, [Answer("a", curves=curves)], Scoring(n_draws=60, n_curve_draws=0))
+    both = evaluate(truth, [SystemOutput("a", truth, curves=curves)], scoring)
+    assert "60 draws (50 for scores of curves)" in score_tables(both)[0].title
+    events = evaluate(truth, [SystemOutput("a", truth)], scoring)
+    assert "curves" not in score_tables(events)[0].title
+    none = evaluate(truth, [SystemOutput("a", curves=curves)], Scoring(n_draws=60, n_curve_draws=0))
     assert list(none.systems[0].intervals) == ["clip"]

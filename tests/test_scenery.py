@@ -17,7 +17,7 @@ table = "clips.tsv"
 audio = "sounds"
 
 [scenes]
-rate = 8000
+sample_rate = 8000
 duration = 2.0
 event_duration = [0.3, 1.0]
 n_events = [1, 2]
@@ -76,7 +76,7 @@ def test_a_set_hears_no_recording_of_another_fold(bank):
         ("folds = [3]", "folds = []", "sets.test needs .* and a fold"),
         (FILE[FILE.index("[sets") :], "[sets]", r"needs a table \[sets\]"),
         (FILE, 'sets = [1]\n[bank]\ntable = "a"\naudio = "b"', r"needs a table \[sets\]"),
-        ("rate = 8000", "rate = 80", "rate must be 8000 Hz or more"),
+        ("sample_rate = 8000", "sample_rate = 80", "sample_rate must be 8000 Hz or more"),
         ('[bank]\ntable = "clips.tsv"\naudio = "sounds"', "", r"needs a table \[bank\]"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.scores import ScoreCurve, ScoreCurves, read_curves, write_curves
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -38,10 +38,10 @@ def test_a_name_with_dots_is_found_with_and_without_suffix(tmp_path):
 
 def test_frames_of_a_detector_end_with_the_recording():
     probs = np.linspace(0, 1, 10, dtype=np.float32)[:, None]
-    curve = ScoreCurve.from_frames(probs, Frames(12.5), 0.7)
+    curve = ScoreCurve.from_frames(probs, FrameGrid(12.5), 0.7)
     assert curve.edges.tolist() == [0.0, 0.08, 0.16, 0.24, 0.32, 0.4, 0.48, 0.56, 0.64, 0.7]
     assert curve.scores[-1] == probs[8]
-    assert ScoreCurve.from_frames(probs, Frames(12.5), 0.8).duration == 0.8
+    assert ScoreCurve.from_frames(probs, FrameGrid(12.5), 0.8).duration == 0.8
 
 
 def test_half_written_tables_are_not_read(tmp_path):

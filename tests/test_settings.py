@@ -43,7 +43,7 @@ def test_settings_survive_a_file(preset):
 
 
 def test_the_network_follows_the_number_of_mels():
-    assert Settings.load("fast", words=["features.n_mels=64"]).model.n_mels == 64
+    assert Settings.load("fast", overrides=["features.n_mels=64"]).model.n_mels == 64
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_network_follows_the_number_of_mels():
         ("training.lr=1", "no setting 'training.lr'"),
         ("training.seed=abc", "training.seed: .*integer.* Got 'abc'"),
         ("training.seed=1.5", "training.seed"),
-        ("training.patience=true", "training.patience takes no such word. Got True"),
+        ("training.patience=true", "training.patience takes no such override. Got True"),
         ("training.balanced=1", "training.balanced takes true or false. Got 1"),
         ("training.checkpoint_seconds=nan", "0 or more"),
         ("training.learning_rate=inf", "above 0"),
@@ -64,14 +64,14 @@ def test_the_network_follows_the_number_of_mels():
         ("model.pooling=linnear", "did you mean 'linear'"),
         ("model.n_classes=4", "no setting 'model.n_classes'"),
         ("augment.mixup=-1", "0 .off. or more"),
-        ("features.f_max=99999", "half the rate"),
+        ("features.f_max=99999", "half the sample rate"),
         ("seed=1", r"section\.field=value"),
         ("training.seed", r"section\.field=value"),
     ],
 )
 def test_a_wrong_word_gets_one_clear_sentence(word, sentence):
     with pytest.raises(SettingError, match=sentence):
-        Settings.load("fast", words=[word])
+        Settings.load("fast", overrides=[word])
 
 
 def test_a_wrong_file_or_preset_gets_one_clear_sentence(tmp_path):
@@ -88,7 +88,7 @@ def test_a_wrong_file_or_preset_gets_one_clear_sentence(tmp_path):
 
 
 def test_what_the_machine_decides_does_not_decide_what_is_learned():
-    some = Settings.load("fast", words=["training.threads=1", "training.checkpoint_seconds=5"])
+    some = Settings.load("fast", overrides=["training.threads=1", "training.checkpoint_seconds=5"])
     assert some.deciding() == Settings.load("fast").deciding()
-    other = Settings.load("fast", words=["training.learning_rate=0.002"])
+    other = Settings.load("fast", overrides=["training.learning_rate=0.002"])
     assert other.deciding() != Settings.load("fast").deciding()

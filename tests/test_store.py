@@ -26,7 +26,7 @@ from earmark.errors import DataError, SettingError
 from earmark.files import locked
 from earmark.runtime.processes import map_in_order
 
-CONFIG = FeatureConfig(rate=8000, n_mels=16, f_max=4000)
+CONFIG = FeatureConfig(sample_rate=8000, n_mels=16, f_max=4000)
 FILES = ("frames.f16", "index.jsonl", "store.json")
 
 BUILD = """
@@ -38,7 +38,7 @@ from earmark.data.store import build_store
 if __name__ == "__main__":
     audio, out, processes = sys.argv[1:]
     files = {path.name: path for path in sorted(Path(audio).iterdir())}
-    build_store(out, files, FeatureConfig(rate=8000, n_mels=16, f_max=4000),
+    build_store(out, files, FeatureConfig(sample_rate=8000, n_mels=16, f_max=4000),
                 processes=int(processes), progress=lambda done, total: print(done, flush=True))
 """
 

@@ -13,7 +13,7 @@ from earmark.synth.soundbank import ProceduralBank, Soundbank, active_stretches,
 from earmark.synth.sounds import NOISES, SOUNDS
 
 RATE = 16000
-SMALL = SceneConfig(rate=8000, duration=3.0, event_duration=(0.3, 1.0), n_events=(1, 3))
+SMALL = SceneConfig(sample_rate=8000, duration=3.0, event_duration=(0.3, 1.0), n_events=(1, 3))
 
 
 def power(waveform):
@@ -25,7 +25,7 @@ def laid_out(scene):
     places = []
     for event, layer in zip(scene.events, scene.layers, strict=True):
         place = np.zeros(len(scene.waveform))
-        first = round(event.onset * scene.rate)
+        first = round(event.onset * scene.sample_rate)
         place[first : first + len(layer)] = layer
         places.append(place)
     return scene.background.astype(np.float64), places
@@ -66,12 +66,12 @@ def bank_folder(tmp_path):
 
 class TestSounds:
     @pytest.mark.parametrize("name", [*SOUNDS, *NOISES])
-    @pytest.mark.parametrize("rate", [8000, 32000])
-    def test_are_as_long_as_asked_and_peak_at_one(self, name, rate):
+    @pytest.mark.parametrize("sample_rate", [8000, 32000])
+    def test_are_as_long_as_asked_and_peak_at_one(self, name, sample_rate):
         make = {**SOUNDS, **NOISES}[name]
         for duration in (0.01, 0.3, 2.0):
-            waveform = make(np.random.default_rng(1), duration, rate)
-            assert waveform.shape == (round(duration * rate),)
+            waveform = make(np.random.default_rng(1), duration, sample_rate)
+            assert waveform.shape == (round(duration * sample_rate),)
             assert waveform.dtype == np.float32
             assert np.abs(waveform).max() == pytest.approx(1.0, abs=1e-6)
 
@@ -141,23 +141,23 @@ class TestScenes:
             _, places = laid_out(scene)
             for event, place in zip(scene.events, places, strict=True):
                 heard = np.flatnonzero(place)
-                assert abs(heard[0] / scene.rate - event.onset) <= 0.01
-                assert abs((heard[-1] + 1) / scene.rate - event.offset) <= 0.01
-                assert heard[-1] < round(event.offset * scene.rate)
+                assert abs(heard[0] / scene.sample_rate - event.onset) <= 0.01
+                assert abs((heard[-1] + 1) / scene.sample_rate - event.offset) <= 0.01
+                assert heard[-1] < round(event.offset * scene.sample_rate)
 
     @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 12.0])
     def test_have_the_snr_that_was_asked_for(self, snr_db):
-        config = SceneConfig(rate=8000, duration=5.0, snr_db=(snr_db, snr_db))
+        config = SceneConfig(sample_rate=8000, duration=5.0, snr_db=(snr_db, snr_db))
         for index in range(8):
             scene = make_scene(config, seed=3, index=index)
             for event, layer in zip(scene.events, scene.layers, strict=True):
-                first = round(event.onset * scene.rate)
+                first = round(event.onset * scene.sample_rate)
                 behind = power(scene.background[first : first + len(layer)])
                 assert 10 * np.log10(power(layer) / behind) == pytest.approx(snr_db, abs=0.01)
 
     def test_keep_to_their_config(self):
         config = SceneConfig(
-            rate=8000, n_events=(2, 4), event_duration=(0.5, 2.0), classes=("bell", "horn")
+            sample_rate=8000, n_events=(2, 4), event_duration=(0.5, 2.0), classes=("bell", "horn")
         )
         for index in range(20):
             events = make_scene(config, seed=4, index=index).events
@@ -169,7 +169,7 @@ class TestScenes:
                 assert 0.4995 <= event.duration <= 2.0005
 
     def test_keep_events_of_one_class_apart(self):
-        config = SceneConfig(rate=8000, n_events=(3, 4), classes=("bell", "horn"), gap=0.3)
+        config = SceneConfig(sample_rate=8000, n_events=(3, 4), classes=("bell", "horn"), gap=0.3)
         for index in range(20):
             events = make_scene(config, seed=5, index=index).events
             for label in config.classes:
@@ -179,7 +179,7 @@ class TestScenes:
 
     @pytest.mark.parametrize("max_overlap", [1, 2])
     def test_never_hold_more_events_at_once_than_allowed(self, max_overlap):
-        config = SceneConfig(rate=8000, n_events=(4, 4), max_overlap=max_overlap)
+        config = SceneConfig(sample_rate=8000, n_events=(4, 4), max_overlap=max_overlap)
         most = 0
         for index in range(15):
             events = make_scene(config, seed=6, index=index).events
@@ -196,19 +196,27 @@ class TestScenes:
         assert first.events not in (other_index.events, other_seed.events)
 
     def test_may_hold_no_event(self):
-        scene = make_scene(SceneConfig(rate=8000, n_events=(0, 0)), seed=0)
+        scene = make_scene(SceneConfig(sample_rate=8000, n_events=(0, 0)), seed=0)
         assert scene.events == ()
         assert np.array_equal(scene.waveform, scene.background)
 
     def test_shorten_events_rather_than_drop_them(self):
         config = SceneConfig(
-            rate=8000, n_events=(4, 4), event_duration=(0.5, 9.0), max_overlap=1, classes=("siren",)
+            sample_rate=8000,
+            n_events=(4, 4),
+            event_duration=(0.5, 9.0),
+            max_overlap=1,
+            classes=("siren",),
         )
         assert len(make_scene(config, seed=0).events) == 4
 
     def test_say_so_when_events_find_no_place(self):
         config = SceneConfig(
-            rate=8000, duration=2.0, n_events=(3, 3), event_duration=(0.6, 0.6), classes=("horn",)
+            sample_rate=8000,
+            duration=2.0,
+            n_events=(3, 3),
+            event_duration=(0.6, 0.6),
+            classes=("horn",),
         )
         with pytest.raises(SettingError, match=r"found no place in 2\.0 s"):
             make_scene(config, seed=0)
@@ -216,7 +224,7 @@ class TestScenes:
     @pytest.mark.parametrize(
         "wrong",
         [
-            {"rate": 100},
+            {"sample_rate": 100},
             {"duration": 0.0},
             {"n_events": (3, 1)},
             {"n_events": (-1, 1)},
@@ -281,16 +289,16 @@ class TestSoundbank:
 
     def test_loops_a_background_without_a_dent(self):
         noise = np.random.default_rng(0).standard_normal(2 * RATE).astype(np.float32)
-        loop = looped(noise, 7 * RATE, start=123, rate=RATE)
+        loop = looped(noise, 7 * RATE, start=123, sample_rate=RATE)
         assert loop.shape == (7 * RATE,)
         parts = [power(loop[first : first + 800]) for first in range(0, len(loop) - 800, 800)]
         assert 0.7 < min(parts) < max(parts) < 1.4
-        assert np.array_equal(looped(noise, RATE, start=5, rate=RATE), noise[5 : 5 + RATE])
-        assert looped(noise[:1], 3, start=0, rate=RATE).tolist() == [noise[0]] * 3
+        assert np.array_equal(looped(noise, RATE, start=5, sample_rate=RATE), noise[5 : 5 + RATE])
+        assert looped(noise[:1], 3, start=0, sample_rate=RATE).tolist() == [noise[0]] * 3
 
     def test_gives_scenes_their_events_and_background(self, bank_folder):
         bank = Soundbank.from_folder(bank_folder)
-        config = SceneConfig(rate=RATE, duration=6.0, backgrounds=("rain",))
+        config = SceneConfig(sample_rate=RATE, duration=6.0, backgrounds=("rain",))
         for index in range(5):
             scene = make_scene(config, seed=0, index=index, bank=bank)
             assert {event.label for event in scene.events} <= {"dog", "saw"}
@@ -347,7 +355,7 @@ class TestSoundbank:
             assert {event.label for event in scene.events} <= {"dog", "sneezing"}
             for event, layer in zip(scene.events, scene.layers, strict=True):
                 assert event.duration <= 4.0
-                edge = min(len(layer), round(0.05 * scene.rate))
+                edge = min(len(layer), round(0.05 * scene.sample_rate))
                 loudest = np.abs(layer).max()
                 assert np.abs(layer[:edge]).max() > 0.01 * loudest
                 assert np.abs(layer[-edge:]).max() > 0.01 * loudest
@@ -369,16 +377,18 @@ class TestWrittenScenes:
 
     @pytest.mark.parametrize("suffix", [".wav", ".flac"])
     def test_are_audio_and_tables_that_agree(self, tmp_path, suffix):
-        config = SceneConfig(rate=8000, duration=2.0, n_events=(0, 2), event_duration=(0.3, 0.6))
+        config = SceneConfig(
+            sample_rate=8000, duration=2.0, n_events=(0, 2), event_duration=(0.3, 0.6)
+        )
         written = write_scenes(tmp_path, 8, config, seed=1, prefix="a_", suffix=suffix)
         assert read_events(tmp_path / "strong.tsv") == written
         tags = read_tags(tmp_path / "weak.tsv")
         assert tags == {k: tuple(sorted({e.label for e in v})) for k, v in written.items()}
         assert () in tags.values()  # a scene without events is listed all the same
         for index, name in enumerate(written):
-            waveform, rate = read_audio(tmp_path / "audio" / name)
+            waveform, sample_rate = read_audio(tmp_path / "audio" / name)
             made = make_scene(config, seed=1, index=index)
-            assert rate == 8000
+            assert sample_rate == 8000
             assert np.allclose(waveform, made.waveform, atol=1 / 32000)
 
     def test_are_not_overwritten_unless_asked(self, tmp_path):
@@ -411,8 +421,8 @@ def test_the_procedural_bank_knows_every_sound_and_noise():
 
 def test_a_faster_sound_is_higher_by_as_much():
     class Tone(ProceduralBank):
-        def draw(self, category, rng, duration, rate):
-            time = np.arange(round(duration * rate)) / rate
+        def draw(self, category, rng, duration, sample_rate):
+            time = np.arange(round(duration * sample_rate)) / sample_rate
             return np.sin(2 * np.pi * 1000 * time).astype(np.float32)
 
     config = SceneConfig(

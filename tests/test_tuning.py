@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.inference.decoding import Decoding, Rule, decode_events, median_filter, window_frames
-from earmark.inference.tuning import OBJECTIVES, Grid, tune_decoding
+from earmark.inference.tuning import OBJECTIVES, SearchGrid, tune_decoding
 from earmark.inference.tuning.clips import Clips
 from earmark.inference.tuning.line import Line
 from earmark.inference.tuning.thresholds import Share
 from earmark.metrics import segment_scores
 
-RULER = Frames(12.5)
+RULER = FrameGrid(12.5)
 LABELS = ("cat", "dog", "owl")
 BOUNDS = (0.05, 0.95)
 
@@ -141,7 +141,7 @@ class TestFromTags:
                 clip_f_measure(peaks, gates, truth, t, 0.0) for t in brute_thresholds(peaks)
             )
             rule = tuned.decoding.rule(label)
-            found = clip_f_measure(peaks, gates, truth, rule.threshold, rule.tag_threshold)
+            found = clip_f_measure(peaks, gates, truth, rule.threshold, rule.clip_threshold)
             assert found >= ungated
             assert found == pytest.approx(tuned.classes[label].f_measure)
 
@@ -182,7 +182,7 @@ class TestFromTags:
     @settings(max_examples=25, deadline=None)
     def test_it_is_never_worse_than_its_start(self, threshold_from, seed, threshold, gate, median):
         curves, clip_probs, tags, _ = make_clips(8, seed)
-        start = Decoding.uniform(LABELS, threshold, median=median, tag_threshold=gate)
+        start = Decoding.uniform(LABELS, threshold, median=median, clip_threshold=gate)
         tuned = tune_decoding(
             curves, clip_probs, RULER, LABELS, tags=tags, start=start, threshold_from=threshold_from
         )
@@ -221,7 +221,7 @@ class TestFromTags:
         tuned = share(curves, clip_probs, tags, start=start, threshold_from="start")
         assert tuned.decoding.threshold == start.threshold
         assert tuned.decoding.low_threshold == start.low_threshold
-        (gate,) = {*tuned.decoding.tag_threshold}
+        (gate,) = {*tuned.decoding.clip_threshold}
         peaks = np.array([peaks_of(curves, at) for at in range(len(LABELS))])
         asked, gates = np.array(start.threshold)[:, None], clip_probs.T.astype(float)
 
@@ -244,7 +244,7 @@ class TestFromTags:
 
     def test_a_shared_start_is_never_made_worse(self):
         curves = [np.full((5, 3), prob) for prob in (0.96, 0.97)]
-        start = Decoding.uniform(LABELS, 0.5, tag_threshold=0.965)
+        start = Decoding.uniform(LABELS, 0.5, clip_threshold=0.965)
         tuned = share(curves, np.array([[0.96] * 3, [0.97] * 3]), [(), LABELS], start=start)
         assert tuned.score == tuned.start_score == 1.0
 
@@ -302,7 +302,7 @@ class TestFromTags:
 
 
 class TestFromEvents:
-    PLAIN = Grid(median=(0.0,), low_share=(1.0,), max_gap=(0.0,), min_duration=(0.0,))
+    PLAIN = SearchGrid(median=(0.0,), low_share=(1.0,), max_gap=(0.0,), min_duration=(0.0,))
 
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("median", [0.0, 0.4])
@@ -310,9 +310,15 @@ class TestFromEvents:
         """Against decoding and scoring anew at every threshold."""
         clips = make_clips(6, seed)
         curves, clip_probs, _, reference = clips
-        grid = Grid((median,), (1.0,), (0.0,), (0.0,))
+        search_grid = SearchGrid((median,), (1.0,), (0.0,), (0.0,))
         tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, reference=reference, grid=grid, bounds=(0.2, 0.8)
+            curves,
+            clip_probs,
+            RULER,
+            LABELS,
+            reference=reference,
+            search_grid=search_grid,
+            bounds=(0.2, 0.8),
         )
         edges = np.unique(np.concatenate([[0.2, 0.8], *(x.ravel() for x in curves)]).astype(float))
         edges = edges[(edges >= 0.2) & (edges <= 0.8)][::7]  # all of them would take a minute
@@ -334,7 +340,7 @@ class TestFromEvents:
         assert line.active(0, Rule(0.3, 0.3)).any()
         for median in (0.0, 0.4):
             for threshold in (0.1, 0.3, float(curves[0].max()), 0.6):
-                rule = Rule(threshold, threshold, median, tag_threshold=gate)
+                rule = Rule(threshold, threshold, median, clip_threshold=gate)
                 for at in range(len(LABELS)):
                     peaks = line.peaks(at, rule)
                     np.testing.assert_array_equal(peaks >= threshold, line.active(at, rule))
@@ -344,7 +350,7 @@ class TestFromEvents:
         clips = make_clips(20)
         curves, clip_probs, _, reference = clips
         durations = whole_seconds(curves)
-        start = Decoding.uniform(LABELS, 0.4, low_threshold=0.2, max_gap=0.3, tag_threshold=0.1)
+        start = Decoding.uniform(LABELS, 0.4, low_threshold=0.2, max_gap=0.3, clip_threshold=0.1)
         tuned = tune_decoding(
             curves,
             clip_probs,
@@ -377,7 +383,7 @@ class TestFromEvents:
             median=float(rng.choice([0, 0.3])),
             max_gap=float(rng.choice([0, 1.5])),
             min_duration=float(rng.choice([0, 0.3])),
-            tag_threshold=float(rng.choice([0, 0.3])),
+            clip_threshold=float(rng.choice([0, 0.3])),
         )
         tuned = tune_decoding(
             curves, clip_probs, RULER, LABELS, reference=reference, start=start, objective=objective
@@ -461,7 +467,7 @@ class TestFromEvents:
         curves[0] = curves[0][:0]
         reference[0] = [Event(0, 3, "dog")]
         tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, reference=reference, grid=self.PLAIN
+            curves, clip_probs, RULER, LABELS, reference=reference, search_grid=self.PLAIN
         )
         assert tuned.classes["dog"].f_measure < 1
 
@@ -495,7 +501,7 @@ class TestArguments:
         curves, clip_probs, tags, _ = make_clips(4)
         arguments = {"curves": curves, "clip_probs": clip_probs, "tags": tags} | changes
         with pytest.raises(SettingError, match=message):
-            tune_decoding(ruler=RULER, labels=LABELS, **arguments)
+            tune_decoding(grid=RULER, labels=LABELS, **arguments)
 
     @pytest.mark.parametrize(
         ("changes", "error", "message"),
@@ -512,7 +518,9 @@ class TestArguments:
         with pytest.raises(error, match=message):
             tune_decoding(curves, clip_probs, RULER, LABELS, **({"reference": reference} | changes))
 
-    @pytest.mark.parametrize("grid", [{"median": ()}, {"max_gap": (-1,)}, {"low_share": (0.0,)}])
-    def test_a_grid_must_hold_values_that_can_work(self, grid):
+    @pytest.mark.parametrize(
+        "search_grid", [{"median": ()}, {"max_gap": (-1,)}, {"low_share": (0.0,)}]
+    )
+    def test_a_grid_must_hold_values_that_can_work(self, search_grid):
         with pytest.raises(SettingError):
-            Grid(**grid)
+            SearchGrid(**search_grid)

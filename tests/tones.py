@@ -11,7 +11,7 @@ TONES = {"low": 440.0, "high": 2200.0}
 
 # Settings of a network small enough for tests.
 SMALL = [
-    f"features.rate={RATE}",
+    f"features.sample_rate={RATE}",
     "features.n_mels=16",
     "features.f_max=4000",
     "model.channels=[8, 8, 8, 8]",

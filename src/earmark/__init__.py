@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from earmark.formats.events import Event, read_events, write_events
     from earmark.formats.scores import read_curves, write_curves
     from earmark.formats.tags import read_tags, write_tags
-    from earmark.frames import Frames
+    from earmark.frames import FrameGrid
     from earmark.inference.decoding import Decoding, decode_events
     from earmark.inference.detector import Detector, load
     from earmark.metrics import clip_scores, event_scores, psds_scores, segment_scores
-    from earmark.metrics.evaluation import Answer, Scoring, evaluate
+    from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
     from earmark.nn.model import Model, ModelConfig
     from earmark.pooling import Pooling
     from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from earmark.training.settings import Settings
 
 _MODULE_OF = {
-    "Answer": "metrics.evaluation",
+    "SystemOutput": "metrics.evaluation",
     "AudioError": "errors",
     "BundleError": "errors",
     "DataError": "errors",
@@ -44,7 +44,7 @@ _MODULE_OF = {
     "EarmarkError": "errors",
     "Event": "formats.events",
     "FeatureConfig": "data.features",
-    "Frames": "frames",
+    "FrameGrid": "frames",
     "Manifest": "data.manifest",
     "Model": "nn.model",
     "ModelConfig": "nn.model",
@@ -78,7 +78,7 @@ _MODULE_OF = {
 }
 
 __all__ = [  # noqa: RUF022 - the version goes last
-    "Answer",
+    "SystemOutput",
     "AudioError",
     "BundleError",
     "DataError",
@@ -87,7 +87,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "EarmarkError",
     "Event",
     "FeatureConfig",
-    "Frames",
+    "FrameGrid",
     "Manifest",
     "Model",
     "ModelConfig",

@@ -1,7 +1,7 @@
-"""Frame index <-> seconds: the only ruler in the house.
+"""Frame index <-> seconds: the only grid in the house.
 
-Conventions: frame `i` of a ruler with `rate` frames a second stands for the half-open interval
-[i / rate, (i + 1) / rate). The rate is kept as an exact fraction, so that 50 Hz pooled by 4 is
+Conventions: frame `i` of a grid with `frame_rate` frames a second stands for the half-open interval
+[i / frame_rate, (i + 1) / frame_rate). It is kept as an exact fraction, so that 50 Hz pooled by 4 is
 12.5 Hz and not nearly so, and so that index -> seconds -> index always comes back. A time within a
 millionth of a frame of an edge counts as that edge: 0.58 s at 50 Hz is frame 29, although
 0.58 * 50 is 28.999... in floating point. Times before 0 have negative indices; a duration below 0,
@@ -21,46 +21,48 @@ SNAP = 1e-6  # of a frame: far above float rounding for a year of audio, far bel
 
 
 @dataclass(frozen=True)
-class Frames:
-    """A ruler of `rate` frames a second.
+class FrameGrid:
+    """A grid of `frame_rate` frames a second.
 
-    >>> Frames(50).pooled(4)
-    Frames(rate=Fraction(25, 2))
-    >>> Frames(50).pooled(4).count(10.0)
+    >>> FrameGrid(50).pooled(4)
+    FrameGrid(frame_rate=Fraction(25, 2))
+    >>> FrameGrid(50).pooled(4).count(10.0)
     125
     """
 
-    rate: Fraction
+    frame_rate: Fraction
 
-    def __init__(self, rate: Fraction | float) -> None:
-        exact = Fraction(rate) if math.isfinite(rate) else Fraction(0)
+    def __init__(self, frame_rate: Fraction | float) -> None:
+        exact = Fraction(frame_rate) if math.isfinite(frame_rate) else Fraction(0)
         if exact <= 0:
-            raise SettingError(f"The frame rate must be a positive number of Hz. Got {rate!r}.")
-        object.__setattr__(self, "rate", exact)
+            raise SettingError(
+                f"The frame rate must be a positive number of Hz. Got {frame_rate!r}."
+            )
+        object.__setattr__(self, "frame_rate", exact)
 
     @property
     def hop(self) -> float:
         """Seconds from one frame to the next.
 
-        >>> Frames(12.5).hop
+        >>> FrameGrid(12.5).hop
         0.08
         """
-        return float(1 / self.rate)
+        return float(1 / self.frame_rate)
 
-    def pooled(self, factor: int) -> "Frames":
-        """Return the ruler after every `factor` frames became one.
+    def pooled(self, factor: int) -> "FrameGrid":
+        """Return the grid after every `factor` frames became one.
 
-        >>> Frames(50).pooled(2).pooled(2).hop
+        >>> FrameGrid(50).pooled(2).pooled(2).hop
         0.08
         """
         if factor < 1:
-            raise SettingError(f"Frames are pooled by 1 or more. Got {factor!r}.")
-        return Frames(self.rate / factor)
+            raise SettingError(f"FrameGrid are pooled by 1 or more. Got {factor!r}.")
+        return FrameGrid(self.frame_rate / factor)
 
     def count(self, duration: float) -> int:
         """Return how many frames cover `duration` seconds; a begun frame counts.
 
-        >>> Frames(50).count(10.0), Frames(50).count(9.99), Frames(12.5).count(9.99)
+        >>> FrameGrid(50).count(10.0), FrameGrid(50).count(9.99), FrameGrid(12.5).count(9.99)
         (500, 500, 125)
         """
         n_frames = math.ceil(self._position(duration))
@@ -71,7 +73,7 @@ class Frames:
     def index(self, time: float) -> int:
         """Return the frame that holds the instant `time`.
 
-        >>> Frames(50).index(0.58)
+        >>> FrameGrid(50).index(0.58)
         29
         """
         return math.floor(self._position(time))
@@ -79,15 +81,15 @@ class Frames:
     def onset(self, index: int) -> float:
         """Return where frame `index` begins, in seconds.
 
-        >>> Frames(12.5).onset(25)
+        >>> FrameGrid(12.5).onset(25)
         2.0
         """
-        return float(index / self.rate)
+        return float(index / self.frame_rate)
 
     def offset(self, index: int) -> float:
         """Return where frame `index` ends, in seconds.
 
-        >>> Frames(12.5).offset(24)
+        >>> FrameGrid(12.5).offset(24)
         2.0
         """
         return self.onset(index + 1)
@@ -95,16 +97,20 @@ class Frames:
     def centres(self, n_frames: int) -> NDArray[np.float64]:
         """Return the middle of each of the first `n_frames` frames, in seconds.
 
-        >>> Frames(12.5).centres(3)
+        >>> FrameGrid(12.5).centres(3)
         array([0.04, 0.12, 0.2 ])
         """
-        return (np.arange(n_frames) * 2 + 1) * self.rate.denominator / (2 * self.rate.numerator)
+        return (
+            (np.arange(n_frames) * 2 + 1)
+            * self.frame_rate.denominator
+            / (2 * self.frame_rate.numerator)
+        )
 
     def _position(self, time: float) -> float:
         """Return `time` in frames, snapped to a whole frame where it is one but for rounding."""
         if not math.isfinite(time):
             raise SettingError(f"A time is a finite number of seconds. Got {time!r}.")
-        position = time * self.rate.numerator / self.rate.denominator
+        position = time * self.frame_rate.numerator / self.frame_rate.denominator
         nearest = round(position)
         return float(nearest) if abs(position - nearest) <= SNAP else position
 

@@ -50,38 +50,41 @@ HEAD = 1 << 16  # bytes: room for the header of a wav, and for the largest page 
 
 
 def read_audio(
-    source: Source, rate: int | None = None, start: float = 0.0, duration: float | None = None
+    source: Source,
+    sample_rate: int | None = None,
+    start: float = 0.0,
+    duration: float | None = None,
 ) -> tuple[Waveform, int]:
     """Read a recording, or `duration` seconds of it from `start` on.
 
     Args:
         source: a path, or a binary file object.
-        rate: samples a second to resample to; those of the file if None.
+        sample_rate: samples a second to resample to; those of the file if None.
         start: seconds into the recording.
         duration: seconds to read, or to the end of the recording if that comes first.
 
     Returns:
-        The waveform (samples,), and its rate.
+        The waveform (samples,), and its sample rate.
 
     >>> import tempfile
     >>> from earmark.audio.encode import write_audio
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_audio(f"{folder}/tone.WAV", np.sin(np.arange(44100) / 10), 44100)
-    ...     waveform, rate = read_audio(f"{folder}/tone.WAV", rate=32000, start=0.5)
-    >>> waveform.shape, waveform.dtype, rate
+    ...     waveform, sample_rate = read_audio(f"{folder}/tone.WAV", sample_rate=32000, start=0.5)
+    >>> waveform.shape, waveform.dtype, sample_rate
     ((16000,), dtype('float32'), 32000)
     """
     with _opened(source) as recording:
-        blocks = list(recording.blocks(rate, start, duration, BLOCK))
-        return np.concatenate(blocks), rate or recording.rate
+        blocks = list(recording.blocks(sample_rate, start, duration, BLOCK))
+        return np.concatenate(blocks), sample_rate or recording.sample_rate
 
 
 def read_blocks(
-    source: Source, rate: int | None = None, block: float = BLOCK
+    source: Source, sample_rate: int | None = None, block: float = BLOCK
 ) -> Iterator[Waveform]:
     """Read a recording of any length in blocks of about `block` seconds, in constant memory.
 
-    The blocks put together are `read_audio(source, rate)`, bit for bit. What is wrong with a
+    The blocks put together are `read_audio(source, sample_rate)`, bit for bit. What is wrong with a
     recording is raised where it is met: at the first block, or at the one that cannot be read.
 
     >>> import io
@@ -91,7 +94,7 @@ def read_blocks(
     [8000, 8000, 4000]
     """
     with _opened(source) as recording:
-        yield from recording.blocks(rate, 0.0, None, block)
+        yield from recording.blocks(sample_rate, 0.0, None, block)
 
 
 def audio_duration(source: Source) -> float:
@@ -109,13 +112,13 @@ def audio_duration(source: Source) -> float:
     """
     with _opened(source) as recording:
         if recording.n_samples and recording.exact:
-            return recording.n_samples / recording.rate
+            return recording.n_samples / recording.sample_rate
         blocks = recording.blocks(None, 0.0, None, BLOCK)
-        return sum(len(block) for block in blocks) / recording.rate
+        return sum(len(block) for block in blocks) / recording.sample_rate
 
 
 def audio_format(source: Source) -> tuple[int, int]:
-    """Return the rate and the number of channels of a recording, as it is stored.
+    """Return the sample rate and the number of channels of a recording, as it is stored.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -124,7 +127,7 @@ def audio_format(source: Source) -> tuple[int, int]:
     (44100, 2)
     """
     with _opened(source) as recording:
-        return recording.rate, recording.sound.channels
+        return recording.sample_rate, recording.sound.channels
 
 
 def find_audio(folder: str | os.PathLike[str]) -> list[Path]:
@@ -156,7 +159,7 @@ class _Recording:
     n_samples: int | None  # None: the header does not know
 
     @property
-    def rate(self) -> int:
+    def sample_rate(self) -> int:
         return int(self.sound.samplerate)
 
     @property
@@ -165,21 +168,21 @@ class _Recording:
         return self.n_samples is not None and self.sound.format != "MP3"
 
     def blocks(
-        self, rate: int | None, start: float, duration: float | None, block: float
+        self, sample_rate: int | None, start: float, duration: float | None, block: float
     ) -> Iterator[Waveform]:
         """Yield the mono waveform from `start` on, resampled, about `block` seconds at a time."""
-        if rate is not None:
-            check_sample_rate(rate)
+        if sample_rate is not None:
+            check_sample_rate(sample_rate)
         if not (0 <= start < np.inf and (duration is None or duration > 0) and 0 < block < np.inf):
             raise SettingError(
                 "A recording is read from start >= 0 on, for a duration > 0, in blocks > 0 seconds."
                 f" Got start={start!r}, duration={duration!r}, block={block!r}."
             )
-        decoded = self._decoded(start, duration, max(1, round(block * self.rate)))
-        if rate is None or rate == self.rate:
+        decoded = self._decoded(start, duration, max(1, round(block * self.sample_rate)))
+        if sample_rate is None or sample_rate == self.sample_rate:
             yield from decoded
             return
-        stream = soxr.ResampleStream(self.rate, rate, 1, dtype="float32")
+        stream = soxr.ResampleStream(self.sample_rate, sample_rate, 1, dtype="float32")
         n_samples = 0
         for samples in chain(decoded, [None]):  # None: the end, with what the filter still holds
             last = samples is None
@@ -189,13 +192,13 @@ class _Recording:
                 yield resampled
         if not n_samples:
             raise AudioError(
-                f"{self.name} is too short to be resampled to {rate} Hz; leave it out."
+                f"{self.name} is too short to be resampled to {sample_rate} Hz; leave it out."
             )
 
     def _decoded(self, start: float, duration: float | None, block: int) -> Iterator[Waveform]:
-        """Yield mono blocks of `block` samples at the file's own rate, and check what is read."""
-        first = round(start * self.rate)
-        stop = None if duration is None else first + max(1, round(duration * self.rate))
+        """Yield mono blocks of `block` samples at the file's own sample_rate, and check what is read."""
+        first = round(start * self.sample_rate)
+        stop = None if duration is None else first + max(1, round(duration * self.sample_rate))
         position = 0
         if self.exact and 0 < first < (self.n_samples or 0):
             position = self.sound.seek(first)
@@ -211,13 +214,13 @@ class _Recording:
         if position == 0:
             raise AudioError(f"{self.name} holds no samples; leave it out, or record it again.")
         if (stop is None or position < stop) and position + SLACK < (self.n_samples or 0):
-            promised = (self.n_samples or 0) / self.rate
+            promised = (self.n_samples or 0) / self.sample_rate
             raise _truncated(
-                self.name, f"{position / self.rate:.2f} s can be read of {promised:.2f} s"
+                self.name, f"{position / self.sample_rate:.2f} s can be read of {promised:.2f} s"
             )
         if position <= first:
             raise AudioError(
-                f"{self.name} lasts {position / self.rate:.2f} s and cannot be read from"
+                f"{self.name} lasts {position / self.sample_rate:.2f} s and cannot be read from"
                 f" {start:.2f} s on; give a start before its end."
             )
 
@@ -229,7 +232,7 @@ class _Recording:
             block = self.sound.read(n_samples, "int16" if is_short else "float32", always_2d=True)
         except soundfile.LibsndfileError as error:
             reason = error.error_string.strip().rstrip(".")
-            where = f"after {position / self.rate:.2f} s: {reason}"
+            where = f"after {position / self.sample_rate:.2f} s: {reason}"
             raise _truncated(self.name, where) from error
         if is_short:
             block = np.multiply(block, np.float32(1 / 32768), dtype=np.float32)
@@ -237,7 +240,7 @@ class _Recording:
             mono: Waveform = block[:, 0]
             if block.shape[1] > 1:
                 mono = sum(block.T) / np.float32(block.shape[1])
-        check_finite(mono, position, self.rate, self.name)
+        check_finite(mono, position, self.sample_rate, self.name)
         return mono
 
 
@@ -327,17 +330,21 @@ def _truncated(name: str, how: str) -> AudioError:
     return AudioError(f"{name} is cut short or damaged: {how}; fetch it again, or leave it out.")
 
 
-def check_sample_rate(rate: int) -> None:
-    """Raise unless a rate is a whole number of Hz above 0."""
-    if isinstance(rate, bool) or not (isinstance(rate, int | np.integer) and rate > 0):
-        raise SettingError(f"The rate must be a whole number of Hz above 0. Got {rate!r}.")
+def check_sample_rate(sample_rate: int) -> None:
+    """Raise unless a sample_rate is a whole number of Hz above 0."""
+    if isinstance(sample_rate, bool) or not (
+        isinstance(sample_rate, int | np.integer) and sample_rate > 0
+    ):
+        raise SettingError(
+            f"The sample rate must be a whole number of Hz above 0. Got {sample_rate!r}."
+        )
 
 
-def check_finite(samples: Waveform, position: int, rate: int, name: str) -> None:
+def check_finite(samples: Waveform, position: int, sample_rate: int, name: str) -> None:
     """Raise if samples, the first of which is at `position`, hold NaN or infinity."""
     finite = np.isfinite(samples)
     if not finite.all():
-        time = (position + int(np.argmin(finite))) / rate
+        time = (position + int(np.argmin(finite))) / sample_rate
         raise AudioError(
             f"{name} holds NaN or infinity at {time:.3f} s; write it again from a sound source."
         )

@@ -18,7 +18,7 @@ from earmark.files import atomic_path
 _BLOCK = 1 << 16  # samples per call: a long Vorbis file written in one call crashes libsndfile
 
 
-def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) -> None:
+def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: int) -> None:
     """Write a mono waveform as the suffix says: .wav and .flac of 16 bits, or .ogg (Vorbis).
 
     Beyond full scale is clipped. The file appears when it is complete.
@@ -35,17 +35,21 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) ->
     samples = np.asarray(waveform, dtype=np.float32)
     if samples.ndim != 1 or not samples.size:
         raise SettingError(f"A waveform to write is (samples,). Got the shape {samples.shape}.")
-    check_sample_rate(rate)
-    check_finite(samples, 0, rate, f"The waveform for {path}")
-    if form == "OGG" and rate > 200_000:  # where the encoder would take the whole process with it
-        raise AudioError(f"{path} cannot be written at {rate} Hz: Vorbis ends at 200000; use .wav.")
+    check_sample_rate(sample_rate)
+    check_finite(samples, 0, sample_rate, f"The waveform for {path}")
+    if (
+        form == "OGG" and sample_rate > 200_000
+    ):  # where the encoder would take the whole process with it
+        raise AudioError(
+            f"{path} cannot be written at {sample_rate} Hz: Vorbis ends at 200000; use .wav."
+        )
     samples = np.clip(samples, -1.0, 1.0)
     if subtype == "PCM_16":  # rounded here: libsndfile rounds in a flac, but not in a wav
         samples = np.clip(np.rint(samples * 32768.0), -32768, 32767).astype(np.int16)
     try:
         with (
             atomic_path(path) as part,
-            soundfile.SoundFile(part, "w", rate, 1, subtype, format=form) as sound,
+            soundfile.SoundFile(part, "w", sample_rate, 1, subtype, format=form) as sound,
         ):
             for first in range(0, len(samples), _BLOCK):
                 sound.write(samples[first : first + _BLOCK])
@@ -53,7 +57,9 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, rate: int) ->
         raise AudioError(f"{path} cannot be written: {error.strerror or error}.") from error
     except soundfile.LibsndfileError as error:
         reason = error.error_string.strip().removeprefix("Error : ").rstrip(".")
-        raise AudioError(f"{path} cannot be written at {rate} Hz: {reason}; use .wav.") from error
+        raise AudioError(
+            f"{path} cannot be written at {sample_rate} Hz: {reason}; use .wav."
+        ) from error
 
 
 WRITERS: dict[str, tuple[str, str]] = {

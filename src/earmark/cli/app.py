@@ -29,7 +29,7 @@ ValidAudioOption = Annotated[
     Path | None, typer.Option(help="Folder of the validation recordings, if it is another.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-BoxedOption = Annotated[
+BundledOption = Annotated[
     Path | None,
     typer.Option("--model", "-m", help="Model file; without it, the one in the box."),
 ]

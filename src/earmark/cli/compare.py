@@ -28,7 +28,7 @@ def compare(
 ) -> None:
     """Train every cell of a plan with every seed, and tell which differences are real."""
     from earmark.experiments import Plan, run_plan, write_tables
-    from earmark.experiments.table import comparison_grids
+    from earmark.experiments.table import comparison_tables
 
     read = Plan.read(plan, data)
     out.mkdir(parents=True, exist_ok=True)
@@ -41,13 +41,13 @@ def compare(
     if as_json:
         print_json({comparison.tuning: comparison.to_dict() for comparison in comparisons})
         return
-    grids = [grid for comparison in comparisons for grid in comparison_grids(comparison)]
+    tables = [grid for comparison in comparisons for grid in comparison_tables(comparison)]
     if markdown:
-        print("\n\n".join(grid.to_markdown() for grid in grids))
+        print("\n\n".join(grid.to_markdown() for grid in tables))
         return
     from rich.console import Console
 
-    for grid in grids:
+    for grid in tables:
         Console().print(grid.to_rich())
 
 
@@ -71,7 +71,7 @@ def recipe(
 ) -> None:
     """From the official lists of a task and your audio to the table of the paper."""
     from earmark.errors import choose
-    from earmark.experiments.dcase2017 import PUBLISHED, paper_grid, run_dcase2017, systems_grid
+    from earmark.experiments.dcase2017 import PUBLISHED, paper_table, run_dcase2017, systems_table
 
     choose("recipe", task, ("dcase2017",))
     sets = run_dcase2017(
@@ -91,5 +91,5 @@ def recipe(
     rows: dict[str, Any] = {}
     for name, found in sets.items():
         rows |= {name: found, f"{name}, published": PUBLISHED[name]}
-    print(paper_grid("Table 2 of the paper", rows).to_markdown())
-    print("\n" + systems_grid(sets).to_markdown())
+    print(paper_table("Table 2 of the paper", rows).to_markdown())
+    print("\n" + systems_table(sets).to_markdown())

@@ -72,7 +72,7 @@ def synth(
     folds: Annotated[str | None, typer.Option(help="Folds of the table to use, as in 1,2.")] = None,
     classes: Annotated[str | None, typer.Option(help="Classes of events, as in siren,dog.")] = None,
     backgrounds: Annotated[str | None, typer.Option(help="Categories, or kinds of noise.")] = None,
-    rate: Annotated[int, typer.Option(help="Samples a second.")] = 32000,
+    sample_rate: Annotated[int, typer.Option(help="Samples a second.")] = 32000,
     duration: Annotated[float, typer.Option(help="Seconds of a scene.")] = 10.0,
     events: Annotated[tuple[int, int], typer.Option(help="Events in a scene, from to.")] = (1, 3),
     event_duration: Annotated[
@@ -118,7 +118,7 @@ def synth(
         wanted = folds.split(",") if folds else None
         sounds = Soundbank.from_table(table, audio or table.parent, wanted)
     scenes = SceneConfig(
-        rate=rate,
+        sample_rate=sample_rate,
         duration=duration,
         n_events=events,
         event_duration=event_duration or (min(0.5, duration), min(4.0, duration)),

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import BoxedOption, app, tell
+from earmark.cli.app import BundledOption, app, tell
 from earmark.errors import DataError, EarmarkError
 
 
 @app.command()
 def detect(
     recordings: Annotated[list[Path], typer.Argument(help="Files, or folders of them.")],
-    model: BoxedOption = None,
+    model: BundledOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Table to write; else print.")] = None,
     score: Annotated[
         bool, typer.Option("--score", help="A column with each event's score.")
@@ -31,11 +31,11 @@ def detect(
     from earmark.formats.events import write_events
     from earmark.formats.scores import ScoreCurve, ScoreCurves, stems_of, write_curves
     from earmark.inference.detector import Detector
-    from earmark.inference.model_file import BOXED
+    from earmark.inference.model_file import BUNDLED
 
     if out is not None and not out.absolute().parent.is_dir():
         raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
-    detector = Detector.load(model or BOXED, threads=threads)
+    detector = Detector.load(model or BUNDLED, threads=threads)
     # Names are those a table of the folder would have: relative to it, or the file's own.
     files: dict[str, Path] = {}
     for path in recordings:
@@ -58,7 +58,7 @@ def detect(
             continue
         events = detector.decode(curve)
         if curves is not None:
-            one = ScoreCurve.from_frames(curve.probs, curve.ruler, curve.duration)
+            one = ScoreCurve.from_frames(curve.probs, curve.grid, curve.duration)
             write_curves(curves, ScoreCurves(curve.labels, {name: one}))
         found[name] = events if score else [replace(e, score=None) for e in events]
     write_events(out or sys.stdout, found)

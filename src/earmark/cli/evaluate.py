@@ -38,7 +38,7 @@ def evaluate(
     resolution: Annotated[float, typer.Option(help="Seconds of a segment.")] = 1.0,
     onset_collar: Annotated[float, typer.Option(help="Seconds, of event-based scores.")] = 0.2,
     offset_collar: Annotated[float, typer.Option(help="Seconds, at least.")] = 0.2,
-    offset_collar_rate: Annotated[float, typer.Option(help="Part of the true length.")] = 0.5,
+    percentage_of_length: Annotated[float, typer.Option(help="Part of the true length.")] = 0.5,
     empty_as_zero: Annotated[
         bool, typer.Option("--empty-as-zero", help="F1 of a class never found is 0, not nan.")
     ] = False,
@@ -66,10 +66,10 @@ def evaluate(
         Scoring,
         evaluate,
         parse_psds,
-        read_answer,
         read_durations,
+        read_system_output,
     )
-    from earmark.metrics.report import score_grids
+    from earmark.metrics.report import score_tables
 
     paths = [*([reference] if reference else []), *(tables or []), *(estimate or [])]
     if len(paths) < 2:
@@ -88,14 +88,14 @@ def evaluate(
     if as_json and as_markdown:
         raise SettingError("--json and --markdown are one or the other.")
     systems = [
-        read_answer(path, own, weak=weak)
+        read_system_output(path, own, weak=weak)
         for path, own in zip(found, beside or [None] * len(found), strict=True)
     ]
     scoring = Scoring(
         resolution=resolution,
         onset_collar=onset_collar,
         offset_collar=offset_collar,
-        offset_collar_rate=offset_collar_rate,
+        percentage_of_length=percentage_of_length,
         empty_as_zero=empty_as_zero,
         as_sed_eval=as_sed_eval,
         as_sed_scores_eval=as_sed_scores_eval,
@@ -106,7 +106,7 @@ def evaluate(
         durations=None if durations is None else read_durations(durations),
         psds=None if psds is None else parse_psds(psds),
     )
-    answer = read_answer(truth, weak=weak)
+    answer = read_system_output(truth, weak=weak)
     evaluation = evaluate(answer, systems, scoring)
     for sentence in evaluation.remarks:
         tell(sentence)
@@ -118,13 +118,13 @@ def evaluate(
     if as_json:
         print_json(evaluation.to_dict())
         return
-    grids = score_grids(evaluation, classes=classes)
+    text_tables = score_tables(evaluation, classes=classes)
     if as_markdown:
-        print("\n\n".join(grid.to_markdown() for grid in grids))
+        print("\n\n".join(grid.to_markdown() for grid in text_tables))
         return
     from rich.console import Console
 
     # In a file or a pipe nothing is narrow.
     console = Console() if sys.stdout.isatty() else Console(width=200)
-    for grid in grids:
+    for grid in text_tables:
         console.print(grid.to_rich())

@@ -136,9 +136,9 @@ def info(
     as_json: JsonOption = False,
 ) -> None:
     """Print all that a model file says about itself."""
-    from earmark.inference.model_file import BOXED, load_bundle
+    from earmark.inference.model_file import BUNDLED, load_bundle
 
-    model = model or BOXED
+    model = model or BUNDLED
     about = load_bundle(model).describe()
     if as_json:
         print_json(about)

@@ -14,7 +14,7 @@ from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 
 
 def pad_batch(clips: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ def read_batch(
 
 
 def read_frame_targets(
-    manifest: Manifest, ruler: Frames, rows: Sequence[int], n_frames: int
+    manifest: Manifest, grid: FrameGrid, rows: Sequence[int], n_frames: int
 ) -> Tensor:
     """Return when each class sounds, (batch, frames, classes): 1 where a frame's middle is within.
 
@@ -57,10 +57,10 @@ def read_frame_targets(
     >>> from earmark.formats.events import Event
     >>> clips = Manifest(("a",), (Path("a"),), ((),), ("dog",))
     >>> clips = clips.with_events({"a": [Event(0.1, 0.3, "dog")]})
-    >>> read_frame_targets(clips, Frames(10), [0], 4).flatten()
+    >>> read_frame_targets(clips, FrameGrid(10), [0], 4).flatten()
     tensor([0., 1., 1., 0.])
     """
-    centres = ruler.centres(n_frames)
+    centres = grid.centres(n_frames)
     targets = np.zeros((len(rows), n_frames, len(manifest.labels)), np.float32)
     columns = {label: column for column, label in enumerate(manifest.labels)}
     for at, row in enumerate(rows):

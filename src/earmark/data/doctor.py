@@ -50,7 +50,7 @@ class Look:
 
     error: str | None = None
     duration: float = 0.0  # seconds
-    rate: int = 0
+    sample_rate: int = 0
     channels: int = 0
     peak: float = 0.0  # of full scale
     clipped: float = 0.0  # of the samples: at full scale, the third or later one in a row
@@ -169,11 +169,11 @@ def look_at(path: Path) -> Look:
             digest.update(block.tobytes())
     except AudioError as error:
         return Look(error=str(error))
-    rate, channels = audio_format(path)
-    digest.update(str(rate).encode())
+    sample_rate, channels = audio_format(path)
+    digest.update(str(sample_rate).encode())
     return Look(
-        duration=n_samples / rate,
-        rate=rate,
+        duration=n_samples / sample_rate,
+        sample_rate=sample_rate,
         channels=channels,
         peak=float(peak),
         clipped=n_clipped / n_samples,
@@ -200,7 +200,7 @@ def _figures(manifest: Manifest, looks: Mapping[Path, Look]) -> Part:
         median=median(lengths),
         longest=lengths[-1],
         total=sum(lengths),
-        rates=dict(sorted(Counter(look.rate for _, look, _ in clips).items())),
+        rates=dict(sorted(Counter(look.sample_rate for _, look, _ in clips).items())),
         channels=dict(sorted(Counter(look.channels for _, look, _ in clips).items())),
         classes={label: counted[label] for label in manifest.labels},
     )
@@ -236,8 +236,8 @@ def _of_files(
             silent[name] = f"peak {20 * np.log10(look.peak):.0f} dB" if look.peak else "all zero"
         if look.clipped > CLIPPED:
             clipped[name] = f"{look.clipped:.1%} of its samples"
-        if look.rate < 2 * config.f_max:
-            dull[name] = f"{look.rate} Hz"
+        if look.sample_rate < 2 * config.f_max:
+            dull[name] = f"{look.sample_rate} Hz"
     worst = "hurts" if clips else "stops"
     odd_length = f"are under half or over twice as long as the median of {middle:.2f} s"
     too_dull = f"hold nothing at the highest mels, which reach {config.f_max:g} Hz"
@@ -248,7 +248,7 @@ def _of_files(
         ("short", "hurts", f"are shorter than {SHORT:g} s", short),
         ("odd length", "note", odd_length, odd),
         ("clipped", "note", "clip, with runs of samples at full scale", clipped),
-        ("low rate", "note", too_dull, dull),
+        ("low sample rate", "note", too_dull, dull),
     ):
         if items:
             yield Finding(kind, severity, part, f"{len(items)} {of} {what}.", items)

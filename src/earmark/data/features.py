@@ -9,7 +9,7 @@ gradient flows back through it.
 
 Shapes: (samples,) -> (frames, mels) and (batch, samples) -> (batch, frames, mels).
 
-Frames are computed 256 at a time, counted from the first one, whether the waveform comes whole, in
+FrameGrid are computed 256 at a time, counted from the first one, whether the waveform comes whole, in
 blocks or in a batch: all three give the same values bit for bit.
 """
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.errors import SettingError
-from earmark.frames import SNAP, Frames
+from earmark.frames import SNAP, FrameGrid
 
 CHUNK = 256  # frames at a time: few calls, and yet their spectra stay in the cache
 BAND = 16  # mels multiplied at a time, with only the bins that they use: most of a filter is zero
@@ -42,7 +42,7 @@ class FeatureConfig:
     """How a waveform becomes a log-mel; times in seconds, frequencies in Hz.
 
     Args:
-        rate: samples a second.
+        sample_rate: samples a second.
         window: length of one spectrum; the FFT is just as long.
         hop: from one frame to the next.
         n_mels: number of mel filters, between `f_min` and `f_max`.
@@ -57,13 +57,13 @@ class FeatureConfig:
     >>> config = FeatureConfig()
     >>> config.window_samples, config.hop_samples, config.frames.count(10.0)
     (1280, 640, 500)
-    >>> FeatureConfig(rate=11025)
+    >>> FeatureConfig(sample_rate=11025)
     Traceback (most recent call last):
         ...
     earmark.errors.SettingError: hop must be a whole number of samples. Got 0.02 s, ...
     """
 
-    rate: int = 32000
+    sample_rate: int = 32000
     window: float = 0.040
     hop: float = 0.020
     n_mels: int = 80
@@ -76,7 +76,7 @@ class FeatureConfig:
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # a list from a file will do
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
-        for name in ("rate", "n_mels"):
+        for name in ("sample_rate", "n_mels"):
             value = getattr(self, name)
             if not (isinstance(value, int) and value > 0):
                 raise SettingError(f"{name} must be a whole number above 0. Got {value!r}.")
@@ -87,9 +87,9 @@ class FeatureConfig:
                 f"window must be as long as the hop of {self.hop!r} s or longer, or samples between"
                 f" two frames are never heard. Got {self.window!r} s."
             )
-        if not 0 <= self.f_min < self.f_max <= self.rate / 2:
+        if not 0 <= self.f_min < self.f_max <= self.sample_rate / 2:
             raise SettingError(
-                f"The mels must lie in 0 <= f_min < f_max <= {self.rate / 2:g} Hz, half the rate."
+                f"The mels must lie in 0 <= f_min < f_max <= {self.sample_rate / 2:g} Hz, half the sample rate."
                 f" Got f_min={self.f_min!r} and f_max={self.f_max!r}."
             )
         if not 0 < self.log_offset < np.inf:
@@ -99,20 +99,20 @@ class FeatureConfig:
         if len(empty):
             raise SettingError(
                 f"{len(empty)} of {self.n_mels} mels, the first of them number {empty[0]}, lie"
-                f" between two bins of {self.rate / self.window_samples:g} Hz and stay empty; give"
+                f" between two bins of {self.sample_rate / self.window_samples:g} Hz and stay empty; give"
                 " a smaller n_mels, a longer window or a higher f_min."
             )
 
     def _check_whole(self, name: str) -> None:
         value = getattr(self, name)
-        samples = value * self.rate
+        samples = value * self.sample_rate
         if not 0.5 <= samples < np.inf:
             raise SettingError(f"{name} must be at least one sample. Got {value!r} s.")
         if abs(samples - round(samples)) > SNAP:
             near = max(1, int(samples))
             raise SettingError(
                 f"{name} must be a whole number of samples. Got {value!r} s, which is {samples:g}"
-                f" samples at {self.rate} Hz; {near} / {self.rate} s would do."
+                f" samples at {self.sample_rate} Hz; {near} / {self.sample_rate} s would do."
             )
 
     def _check_normalisation(self) -> None:
@@ -129,21 +129,21 @@ class FeatureConfig:
     @property
     def window_samples(self) -> int:
         """Samples of one window."""
-        return round(self.window * self.rate)
+        return round(self.window * self.sample_rate)
 
     @property
     def hop_samples(self) -> int:
         """Samples from one frame to the next."""
-        return round(self.hop * self.rate)
+        return round(self.hop * self.sample_rate)
 
     @property
-    def frames(self) -> Frames:
-        """The ruler between frames and seconds.
+    def frames(self) -> FrameGrid:
+        """The grid between frames and seconds.
 
         >>> FeatureConfig().frames
-        Frames(rate=Fraction(50, 1))
+        FrameGrid(frame_rate=Fraction(50, 1))
         """
-        return Frames(Fraction(self.rate, self.hop_samples))
+        return FrameGrid(Fraction(self.sample_rate, self.hop_samples))
 
     @property
     def raw(self) -> "FeatureConfig":
@@ -222,7 +222,7 @@ def mel_filters(config: FeatureConfig) -> NDArray[np.float32]:
     >>> mel_filters(FeatureConfig()).shape
     (80, 641)
     """
-    bins = np.arange(config.window_samples // 2 + 1) * (config.rate / config.window_samples)
+    bins = np.arange(config.window_samples // 2 + 1) * (config.sample_rate / config.window_samples)
     low, high = _hz_to_mel(np.array([config.f_min, config.f_max]))
     corners = _mel_to_hz(np.linspace(low, high, config.n_mels + 2))[:, None]
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]

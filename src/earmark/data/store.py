@@ -251,7 +251,7 @@ def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tupl
         pass  # what is wrong with it is told when it is read
     held, n_frames, checksum = b"", 0, 0
     try:
-        for piece in log_mel_blocks(read_blocks(path, config.rate), config):
+        for piece in log_mel_blocks(read_blocks(path, config.sample_rate), config):
             frames = piece.numpy().astype("<f2").tobytes()
             held, n_frames = held + frames, n_frames + len(piece)
             checksum = zlib.crc32(frames, checksum)

@@ -17,7 +17,7 @@ from pathlib import Path
 from earmark.errors import SettingError
 from earmark.experiments.plan import Plan, Unit
 from earmark.experiments.run import Bench, Result, run_unit, train_unit
-from earmark.experiments.table import METRICS, Comparison, compare_results, comparison_grids
+from earmark.experiments.table import METRICS, Comparison, compare_results, comparison_tables
 from earmark.files import atomic_write, locked
 from earmark.metrics.report import finite
 from earmark.plots import plot_runs, save
@@ -79,8 +79,8 @@ def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Compariso
     """Write the tables of all results and the picture; return the statistics."""
     names = [name for name in results[0].scores if name in results[0].counts]
     comparisons = [compare_results(results, plan.pairs(), name) for name in names]
-    grids = [grid for comparison in comparisons for grid in comparison_grids(comparison)]
-    text = "\n\n".join(grid.to_markdown() for grid in grids) + "\n"
+    tables = [grid for comparison in comparisons for grid in comparison_tables(comparison)]
+    text = "\n\n".join(grid.to_markdown() for grid in tables) + "\n"
     out.mkdir(parents=True, exist_ok=True)
     atomic_write(out / f"{TABLE}.md", text.encode())
     plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})

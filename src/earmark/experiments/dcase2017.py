@@ -23,7 +23,7 @@ from earmark.experiments.plan import CellConfig, Plan
 from earmark.experiments.table import Comparison
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tags import write_tags
-from earmark.metrics.report import Grid
+from earmark.metrics.report import TextTable
 from earmark.training.settings import Settings
 
 POOLINGS = ("linear", "exp", "attention")
@@ -109,7 +109,7 @@ def run_dcase2017(
     """
     folder, tables = Path(lists), Path(out) / "tables"
     chosen = [choose("cell", cell, CELLS) for cell in cells or CELLS]
-    base, own = Settings.load(preset, words=settings), Settings.load(preset)
+    base, own = Settings.load(preset, overrides=settings), Settings.load(preset)
     for section, name in (("model", "pooling"), ("model", "stages"), ("training", "seed")):
         changed, kept = (getattr(getattr(of, section), name) for of in (base, own))
         if changed != kept:
@@ -126,7 +126,7 @@ def run_dcase2017(
     return sets
 
 
-def paper_grid(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -> Grid:
+def paper_table(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -> TextTable:
     """Return Table 2 of the paper in its own layout.
 
     Args:
@@ -134,7 +134,7 @@ def paper_grid(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -
         rows: name -> a comparison of the cells, or published rows of them; pooling after pooling,
             these stand below each other.
 
-    >>> grid = paper_grid("Table 2", {"evaluation": PUBLISHED["evaluation"]})
+    >>> grid = paper_table("Table 2", {"evaluation": PUBLISHED["evaluation"]})
     >>> grid.rows[0][:5]
     ('linear, evaluation', '0.21', '0.36', '0.18', '0.76')
     """
@@ -147,13 +147,13 @@ def paper_grid(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -
             lines.append(
                 (f"{pooling}, {name}", *("-" if x is None else f"{x:.2f}" for x in values))
             )
-    return Grid(title, columns, tuple(lines))
+    return TextTable(title, columns, tuple(lines))
 
 
-def systems_grid(sets: Mapping[str, Comparison]) -> Grid:
+def systems_table(sets: Mapping[str, Comparison]) -> TextTable:
     """Return Table 3 of the paper, other systems and its own, and below them ours.
 
-    >>> systems_grid({}).rows[0]
+    >>> systems_table({}).rows[0]
     ('EMSI (ensemble)', '0.71', '0.471', '0.66', '0.555')
     """
     rows: dict[str, list[tuple[float, float] | None]] = {
@@ -171,7 +171,7 @@ def systems_grid(sets: Mapping[str, Comparison]) -> Grid:
         (name, *(text for x in row for text in (("-", "-") if x is None else _two(*x))))
         for name, row in rows.items()
     ]
-    return Grid("Table 3 of the paper", columns, tuple(lines))
+    return TextTable("Table 3 of the paper", columns, tuple(lines))
 
 
 def _two(error_rate: float, f_measure: float) -> tuple[str, str]:

@@ -89,7 +89,7 @@ def run_demo(out: Path, seed: int = 0) -> SegmentScores:
 def hear_with_box(out: Path, seed: int) -> None:
     """Let the model in the box tell what it hears in a scene of sounds that it knows by name."""
     scene = make_scene(SceneConfig(classes=tuple(BOX_NAMES), **BOX_SCENE), seed)
-    write_audio(out / "box.wav", scene.waveform, scene.rate)
+    write_audio(out / "box.wav", scene.waveform, scene.sample_rate)
     print(f"\nThe model in the box hears {out / 'box.wav'}, which is made up of:")
     for event in scene.events:
         name = BOX_NAMES[event.label]
@@ -120,7 +120,7 @@ def make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
 def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: list[Event]) -> None:
     """Draw one scene with its events, one class at every level of pooling, and the training."""
     config = detector.bundle.features
-    waveform, _ = read_audio(file, config.rate)
+    waveform, _ = read_audio(file, config.sample_rate)
     spectrum = log_mel(waveform, config)
     label = truth[0].label
     index = detector.labels.index(label)
@@ -130,11 +130,11 @@ def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: l
             prediction.frame_probs, prediction.hidden, return_stages=True
         )
     picture = plot_hierarchy(
-        spectrum, config.frames, stages, detector.ruler, label, index, truth,
+        spectrum, config.frames, stages, detector.grid, label, index, truth,
         lengths=detector.bundle.model.stages,
     )  # fmt: skip
     save(picture, out / "hierarchy.png")
-    curve = detector.frame_probs(waveform, config.rate)
+    curve = detector.frame_probs(waveform, config.sample_rate)
     picture = plot_detection(curve.probs, curve.times, detector.labels, truth, found)
     save(picture, out / "detection.png")
     save(plot_history(out / "run" / HISTORY), out / "history.png")

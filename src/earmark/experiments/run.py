@@ -26,12 +26,12 @@ from earmark.experiments.plan import Plan, Unit
 from earmark.files import atomic_write
 from earmark.formats.events import Event, read_events
 from earmark.formats.scores import ScoreCurve, ScoreCurves
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import installed_versions
 from earmark.inference.predictions import Predictions, mean_of, predict_clips
-from earmark.inference.tuning import tune_decoding, tune_gates
+from earmark.inference.tuning import tune_clip_thresholds, tune_decoding
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.evaluation import Scoring
 from earmark.metrics.event import event_scores
@@ -40,7 +40,7 @@ from earmark.metrics.segment import count_segments
 from earmark.training.api import MODEL, readable, train
 
 FEATURES = "features"
-TUNED: Mapping[str, Mapping[str, Any]] = {  # from tags: what `tune_gates` is told
+TUNED: Mapping[str, Mapping[str, Any]] = {  # from tags: what `tune_clip_thresholds` is told
     "weak": {"threshold_from": "tags"},
     "gates": {},
     "shared": {"shared": True},
@@ -146,7 +146,7 @@ class Heard:
     """What a unit says of the validation and the test clips."""
 
     labels: tuple[str, ...]
-    ruler: Frames
+    grid: FrameGrid
     valid: Predictions
     test: Predictions
 
@@ -155,7 +155,7 @@ class Heard:
         """Return what a detector says."""
         model, features = detector.bundle.build_model(), detector.bundle.features
         valid, test = (predict_clips(model, store, x, features) for x in (bench.valid, bench.test))
-        return cls(detector.labels, detector.ruler, valid, test)
+        return cls(detector.labels, detector.grid, valid, test)
 
     @classmethod
     def together(cls, parts: Sequence["Heard"]) -> "Heard":
@@ -177,9 +177,9 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
         heard = Heard.by(detector, bench, bench.compute_features(unit))
         kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
         told = {name: detector.bundle.training[name] for name in kept}
-    said = heard.valid.curves, heard.valid.clip_probs, heard.ruler, heard.labels
+    said = heard.valid.curves, heard.valid.clip_probs, heard.grid, heard.labels
     decodings = {
-        name: tune_gates(*said, bench.valid.tags, **choices).decoding
+        name: tune_clip_thresholds(*said, bench.valid.tags, **choices).decoding
         for name, choices in TUNED.items()
     }
     if bench.valid_events:
@@ -215,10 +215,10 @@ def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
     tuned = tune_decoding(
         heard.valid.curves,
         heard.valid.clip_probs,
-        heard.ruler,
+        heard.grid,
         heard.labels,
         reference=[bench.valid_events[file] for file in bench.valid.files],
-        durations=[heard.ruler.onset(len(curve)) for curve in heard.valid.curves],
+        durations=[heard.grid.onset(len(curve)) for curve in heard.valid.curves],
         start=start,
         objective="f_measure",
     )
@@ -227,11 +227,11 @@ def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
 
 def score_curves(heard: Heard, bench: Bench) -> dict[str, float]:
     """Return the scores that no threshold decides."""
-    files, ruler, said = bench.test.files, heard.ruler, heard.test
+    files, grid, said = bench.test.files, heard.grid, heard.test
     curves = ScoreCurves(
         heard.labels,
         {
-            file: ScoreCurve.from_frames(curve, ruler, ruler.onset(len(curve)))
+            file: ScoreCurve.from_frames(curve, grid, grid.onset(len(curve)))
             for file, curve in zip(files, said.curves, strict=True)
         },
     )
@@ -258,8 +258,8 @@ def score_events(
     found: dict[str, list[Event]] = {}
     for number, file in enumerate(bench.test.files):
         curve, gate = heard.test.curves[number], heard.test.clip_probs[number]
-        duration = heard.ruler.onset(len(curve))
-        found[file] = decode_events(curve, heard.ruler, decoding, gate, duration)
+        duration = heard.grid.onset(len(curve))
+        found[file] = decode_events(curve, heard.grid, decoding, gate, duration)
     segments = count_segments(bench.truth, found, heard.labels, empty_as_zero=True)
     overall = segments.scores().overall
     names = {
@@ -287,7 +287,7 @@ def show(heard: Heard, bench: Bench, decodings: Mapping[str, Decoding]) -> dict[
     columns = {label: curve[:, heard.labels.index(label)] for label in labels}
     return {
         "file": file,
-        "hop": heard.ruler.hop,
+        "hop": heard.grid.hop,
         "events": [[event.onset, event.offset, event.label] for event in events],
         "frame_probs": {name: np.round(curve, 4).tolist() for name, curve in columns.items()},
         "thresholds": {
@@ -296,7 +296,7 @@ def show(heard: Heard, bench: Bench, decodings: Mapping[str, Decoding]) -> dict[
         },
         "open": {
             name: {
-                label: bool(gates[heard.labels.index(label)] >= decoding.rule(label).tag_threshold)
+                label: bool(gates[heard.labels.index(label)] >= decoding.rule(label).clip_threshold)
                 for label in labels
             }
             for name, decoding in decodings.items()

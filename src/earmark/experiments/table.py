@@ -22,7 +22,7 @@ from earmark.experiments.plan import Pair
 from earmark.experiments.run import Result
 from earmark.metrics.bootstrap import draw_rows
 from earmark.metrics.rates import Reals
-from earmark.metrics.report import Grid, p_text
+from earmark.metrics.report import TextTable, p_text
 from earmark.metrics.seeds import (
     RunDifference,
     compare_runs,
@@ -226,7 +226,7 @@ def _f_measures(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
 _FROM_COUNTS = {"error_rate": _error_rates, "f_measure": _f_measures}
 
 
-def comparison_grids(comparison: Comparison) -> list[Grid]:
+def comparison_tables(comparison: Comparison) -> list[TextTable]:
     """Return a table of the cells and one of the pairs."""
     rows, spread = [], (*HEADLINES, "valid")
     for cell, metrics in comparison.cells.items():
@@ -235,7 +235,7 @@ def comparison_grids(comparison: Comparison) -> list[Grid]:
         rows.append((cell, str(len(comparison.seeds[cell])), *texts))
     columns = ("cell", "runs", *(metric.title for metric in METRICS.values()))
     title = f"Mean ± standard deviation over runs, {WAYS[comparison.tuning]}"
-    grids = [Grid(title, columns, tuple(rows))]
+    tables = [TextTable(title, columns, tuple(rows))]
     lines = tuple(
         (cell, *(_interval(metrics[name]) for name in HEADLINES))
         for cell, metrics in comparison.cells.items()
@@ -245,7 +245,7 @@ def comparison_grids(comparison: Comparison) -> list[Grid]:
         "95 % intervals of the mean: other runs on other clips for ER and F1, other runs on these"
         " clips for the rest"
     )
-    grids.append(Grid(title, ("cell", *titles), lines))
+    tables.append(TextTable(title, ("cell", *titles), lines))
     if comparison.pairs:
         pairs = [
             (
@@ -270,8 +270,8 @@ def comparison_grids(comparison: Comparison) -> list[Grid]:
             "Differences, paired by seed: mean [95 % interval], p (p corrected for the pairs of the"
             " same change); last, the smallest p that so many runs can give"
         )
-        grids.append(Grid(title, ("pair", "runs", *titles, "least p"), tuple(pairs)))
-    return grids
+        tables.append(TextTable(title, ("pair", "runs", *titles, "least p"), tuple(pairs)))
+    return tables
 
 
 def _spread(cell: Cell) -> str:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import DataError, SettingError
 from earmark.files import atomic_write
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 
 Reals = NDArray[np.float64]
 
@@ -67,16 +67,16 @@ class ScoreCurve:
         object.__setattr__(self, "scores", scores)
 
     @classmethod
-    def from_frames(cls, scores: NDArray[Any], ruler: Frames, duration: float) -> "ScoreCurve":
-        """Return the curve of frames on a ruler, as `Detector.frame_probs` gives them.
+    def from_frames(cls, scores: NDArray[Any], grid: FrameGrid, duration: float) -> "ScoreCurve":
+        """Return the curve of frames on a grid, as `Detector.frame_probs` gives them.
 
-        Frames that begin at `duration` or later take no part; the last one left ends there.
+        FrameGrid that begin at `duration` or later take no part; the last one left ends there.
 
-        >>> ScoreCurve.from_frames(np.zeros((4, 1)), Frames(12.5), 0.2).edges
+        >>> ScoreCurve.from_frames(np.zeros((4, 1)), FrameGrid(12.5), 0.2).edges
         array([0.  , 0.08, 0.16, 0.2 ])
         """
-        n_frames = min(len(scores), ruler.count(duration))
-        edges = [*(ruler.onset(index) for index in range(n_frames)), duration]
+        n_frames = min(len(scores), grid.count(duration))
+        edges = [*(grid.onset(index) for index in range(n_frames)), duration]
         return cls(edges, scores[:n_frames])
 
     @property
@@ -261,7 +261,7 @@ def _find_fault(path: Path, lines: list[str], columns: list[str]) -> DataError:
         if onset != end and not is_first:
             return DataError(
                 f"{where}: the frame begins at {onset} s, but the one before ends at {end} s. "
-                "Frames lie end to end."
+                "FrameGrid lie end to end."
             )
         end, is_first = offset, False
     return DataError(f"{path}: there are no frames below the header.")

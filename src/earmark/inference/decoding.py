@@ -1,9 +1,9 @@
 """Frame probabilities -> events.
 
-Conventions: `frame_probs` is (frames, classes); lengths are in seconds, and `Frames` turns them
+Conventions: `frame_probs` is (frames, classes); lengths are in seconds, and `FrameGrid` turns them
 into frames and back. For each class the steps are, in this order:
 
-1. gate: where the clip probability is below `tag_threshold` no frame is active.
+1. gate: where the clip probability is below `clip_threshold` no frame is active.
 2. median: each frame becomes the median of a window around it, of the odd number of frames nearest
    to `median` (the longer at a tie; 1 is no filter).
 3. threshold: an event is a run of frames at or above `low_threshold`, of which at least one is at
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 
 Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
     median: float = 0.0
     min_duration: float = 0.0
     max_gap: float = 0.0
-    tag_threshold: float = 0.0
+    clip_threshold: float = 0.0
 
     def check(self, label: str) -> None:
         """Raise a `SettingError` that names the class unless the rule can work."""
@@ -62,9 +62,9 @@ class Rule(NamedTuple):
                 f"{label!r} needs 0 < low_threshold <= threshold <= 1. Got low_threshold="
                 f"{self.low_threshold!r} and threshold={self.threshold!r}."
             )
-        if self.tag_threshold > 1:
+        if self.clip_threshold > 1:
             raise SettingError(
-                f"tag_threshold of {label!r} must be from 0 to 1. Got {self.tag_threshold!r}."
+                f"clip_threshold of {label!r} must be from 0 to 1. Got {self.clip_threshold!r}."
             )
 
 
@@ -79,7 +79,7 @@ class Decoding:
         median: length of the median filter in seconds; 0 is none.
         min_duration: events shorter than this are dropped, in seconds.
         max_gap: gaps up to this are filled, in seconds.
-        tag_threshold: what the clip probability must reach for any event; 0 is no gate.
+        clip_threshold: what the clip probability must reach for any event; 0 is no gate.
 
     >>> Decoding.uniform(["dog", "cat"], 0.4).replaced("cat", threshold=0.7).threshold
     (0.4, 0.7)
@@ -91,7 +91,7 @@ class Decoding:
     median: tuple[float, ...]
     min_duration: tuple[float, ...]
     max_gap: tuple[float, ...]
-    tag_threshold: tuple[float, ...]
+    clip_threshold: tuple[float, ...]
 
     def __post_init__(self) -> None:
         for name in ("labels", *Rule._fields):
@@ -123,7 +123,7 @@ class Decoding:
         median: float = 0.0,
         min_duration: float = 0.0,
         max_gap: float = 0.0,
-        tag_threshold: float = 0.0,
+        clip_threshold: float = 0.0,
     ) -> "Decoding":
         """Return the same rule for every class; without `low_threshold` there is no hysteresis.
 
@@ -131,7 +131,7 @@ class Decoding:
         (0.4, 0.4)
         """
         low = threshold if low_threshold is None else low_threshold
-        rule = Rule(threshold, low, median, min_duration, max_gap, tag_threshold)
+        rule = Rule(threshold, low, median, min_duration, max_gap, clip_threshold)
         return cls.from_rules(labels, [rule] * len(labels))
 
     @classmethod
@@ -202,7 +202,7 @@ class Decoding:
 
 def decode_events(
     frame_probs: Floats,
-    ruler: Frames,
+    grid: FrameGrid,
     decoding: Decoding,
     clip_probs: Floats | None = None,
     duration: float | None = None,
@@ -218,14 +218,14 @@ def decode_events(
 
     Args:
         frame_probs: one column for each of `decoding.labels`.
-        ruler: of the frames.
+        grid: of the frames.
         decoding: how each class is decoded.
-        clip_probs: what the gate looks at; needed if any `tag_threshold` is above 0.
-        duration: of the clip in seconds. Frames that begin there or later take no part, and an
+        clip_probs: what the gate looks at; needed if any `clip_threshold` is above 0.
+        duration: of the clip in seconds. FrameGrid that begin there or later take no part, and an
             event that reaches beyond is cut; its length is judged in whole frames, before the cut.
 
     >>> frame_probs = np.array([[0.9], [0.7], [0.1], [0.2], [0.6]])
-    >>> for event in decode_events(frame_probs, Frames(12.5), Decoding.uniform(["dog"], 0.5)):
+    >>> for event in decode_events(frame_probs, FrameGrid(12.5), Decoding.uniform(["dog"], 0.5)):
     ...     print(event)
     Event(onset=0.0, offset=0.16, label='dog', score=0.8)
     Event(onset=0.32, offset=0.4, label='dog', score=0.6)
@@ -240,21 +240,21 @@ def decode_events(
     if duration is not None:
         if not (math.isfinite(duration) and duration >= 0):
             raise SettingError(f"duration must be 0 s or more. Got {duration!r}.")
-        probs = probs[: ruler.count(duration)]
+        probs = probs[: grid.count(duration)]
     events = []
     for at, label in enumerate(decoding.labels):
         rule = decoding.rule(label)
         column = probs[:, at].astype(np.float64)
-        is_open = gates[: len(column), at].astype(np.float64) >= rule.tag_threshold
+        is_open = gates[: len(column), at].astype(np.float64) >= rule.clip_threshold
         if not is_open.any():
             continue
-        starts, stops = _decode_class(column, is_open, ruler, rule)
+        starts, stops = _decode_class(column, is_open, grid, rule)
         means = _means(column, starts, stops)
         for start, stop, score in zip(starts.tolist(), stops.tolist(), means, strict=True):
-            offset = ruler.offset(stop - 1)
+            offset = grid.offset(stop - 1)
             if duration is not None:
                 offset = min(offset, duration)
-            events.append(Event(ruler.onset(start), offset, label, score))
+            events.append(Event(grid.onset(start), offset, label, score))
     return sorted(events)
 
 
@@ -285,13 +285,13 @@ def median_filter(frame_probs: Floats, n_frames: int) -> Floats:
     return filtered
 
 
-def window_frames(median: float, ruler: Frames) -> int:
+def window_frames(median: float, grid: FrameGrid) -> int:
     """Return the odd number of frames nearest to `median` seconds; the longer at a tie.
 
-    >>> [window_frames(median, Frames(12.5)) for median in (0, 0.08, 0.16, 0.4)]
+    >>> [window_frames(median, FrameGrid(12.5)) for median in (0, 0.08, 0.16, 0.4)]
     [1, 1, 3, 5]
     """
-    return 2 * (ruler.index(median) // 2) + 1
+    return 2 * (grid.index(median) // 2) + 1
 
 
 def find_runs(low: Mask, high: Mask, max_gap: int, min_length: int) -> tuple[Indices, Indices]:
@@ -321,16 +321,16 @@ def find_runs(low: Mask, high: Mask, max_gap: int, min_length: int) -> tuple[Ind
 
 
 def _decode_class(
-    column: NDArray[np.float64], is_open: Mask, ruler: Frames, rule: Rule
+    column: NDArray[np.float64], is_open: Mask, grid: FrameGrid, rule: Rule
 ) -> tuple[Indices, Indices]:
-    half = window_frames(rule.median, ruler) // 2
+    half = window_frames(rule.median, grid) // 2
 
     def active(threshold: float) -> Mask:
         return _majority((column >= threshold) & is_open, half)
 
     low = active(rule.low_threshold)
     high = low if rule.low_threshold == rule.threshold else active(rule.threshold)
-    return find_runs(low, high, ruler.index(rule.max_gap), ruler.count(rule.min_duration))
+    return find_runs(low, high, grid.index(rule.max_gap), grid.count(rule.min_duration))
 
 
 def _majority(mask: Mask, half: int) -> Mask:
@@ -369,11 +369,11 @@ def _check_probs(name: str, probs: Floats) -> Floats:
 def _check_gates(clip_probs: Floats | None, shape: tuple[int, ...], decoding: Decoding) -> Floats:
     """Return what the gate looks at as (frames or 1, classes)."""
     if clip_probs is None:
-        for label, value in zip(decoding.labels, decoding.tag_threshold, strict=True):
+        for label, value in zip(decoding.labels, decoding.clip_threshold, strict=True):
             if value > 0:
                 raise SettingError(
-                    f"{label!r} has a tag_threshold of {value}: pass clip_probs, or decode with "
-                    "a tag_threshold of 0."
+                    f"{label!r} has a clip_threshold of {value}: pass clip_probs, or decode with "
+                    "a clip_threshold of 0."
                 )
         return np.zeros((1, shape[1]))
     gates = _check_probs("clip_probs", clip_probs)

@@ -23,16 +23,16 @@ from earmark.audio.decode import Source, Waveform, read_blocks
 from earmark.data.features import log_mel_blocks
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.inference.decoding import Decoding, decode_events
-from earmark.inference.model_file import BOXED, Bundle, load_bundle, save_bundle
-from earmark.nn.fused import FoldedModel
+from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
+from earmark.nn.fused import FusedModel
 from earmark.runtime.machine import keep_memory
 from earmark.runtime.threads import check_threads, map_in_threads
 
 Floats = NDArray[np.float32]
 
-# Frames of a strip: with more, the edges that are seen twice weigh less; with fewer, memory is less
+# FrameGrid of a strip: with more, the edges that are seen twice weigh less; with fewer, memory is less
 # and a short recording has strips for every core.
 STRIP = 1000
 N_WINDOWS = 16  # that a GRU takes at a time: with fewer it is slower
@@ -48,7 +48,7 @@ class Curve(NamedTuple):
     probs: Floats
     clip_probs: Floats
     times: NDArray[np.float64]
-    ruler: Frames
+    grid: FrameGrid
     labels: tuple[str, ...]
     duration: float
 
@@ -80,8 +80,8 @@ class Detector:
         self.device = torch.device(device)
         self.threads = check_threads(threads)
         self.model = bundle.build_model().to(self.device)
-        self._folded = FoldedModel(self.model).to(self.device)
-        self.ruler = bundle.model.frames(bundle.features.frames)
+        self._fused = FusedModel(self.model).to(self.device)
+        self.grid = bundle.model.frames(bundle.features.frames)
         pool = bundle.model.time_pool
         self._window = max(1, bundle.features.frames.count(bundle.window) // pool) * pool
         self._hop = max(1, self._window // pool // 2) * pool
@@ -89,7 +89,7 @@ class Detector:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str] = BOXED, device: str = "cpu", threads: int = 0
+        cls, path: str | os.PathLike[str] = BUNDLED, device: str = "cpu", threads: int = 0
     ) -> "Detector":
         """Return the detector in a model file, or the one that comes with the package."""
         return cls(load_bundle(path), device, threads)
@@ -104,25 +104,28 @@ class Detector:
         return self.bundle.labels
 
     def detect(
-        self, source: Source | Waveform, rate: int | None = None, decoding: Decoding | None = None
+        self,
+        source: Source | Waveform,
+        sample_rate: int | None = None,
+        decoding: Decoding | None = None,
     ) -> list[Event]:
         """Return the events in a recording, in order of time.
 
         Args:
-            source: a path, an open binary file, or a mono waveform with its `rate`.
-            rate: of the waveform, which must be that of the network.
+            source: a path, an open binary file, or a mono waveform with its `sample_rate`.
+            sample_rate: of the waveform, which must be that of the network.
             decoding: other thresholds and post-processing than the detector's own.
         """
-        return self.decode(self.frame_probs(source, rate), decoding)
+        return self.decode(self.frame_probs(source, sample_rate), decoding)
 
     def decode(self, curve: Curve, decoding: Decoding | None = None) -> list[Event]:
         """Return the events in a curve that `frame_probs` gave."""
         own = decoding or self.bundle.decoding
-        return decode_events(curve.probs, curve.ruler, own, curve.clip_probs, curve.duration)
+        return decode_events(curve.probs, curve.grid, own, curve.clip_probs, curve.duration)
 
-    def frame_probs(self, source: Source | Waveform, rate: int | None = None) -> Curve:
+    def frame_probs(self, source: Source | Waveform, sample_rate: int | None = None) -> Curve:
         """Return the probability of every class at every frame, with the time axis."""
-        counter = _Counter(self._blocks(source, rate))
+        counter = _Counter(self._blocks(source, sample_rate))
         pieces, gates = [], []
         for piece, gate in self.listen(log_mel_blocks(counter, self.bundle.features)):
             pieces.append(piece)
@@ -130,9 +133,9 @@ class Detector:
         probs = np.concatenate(pieces)
         pieces.clear()  # of a day's recording they are as large as all the rest
         clip_probs = np.concatenate(gates)
-        times = self.ruler.centres(len(probs))
-        duration = counter.n_samples / self.bundle.features.rate
-        return Curve(probs, clip_probs, times, self.ruler, self.labels, duration)
+        times = self.grid.centres(len(probs))
+        duration = counter.n_samples / self.bundle.features.sample_rate
+        return Curve(probs, clip_probs, times, self.grid, self.labels, duration)
 
     def listen(self, log_mels: Iterable[Tensor]) -> Iterator[tuple[Floats, Floats]]:
         """Yield frame probabilities, and clip probabilities by frame, from pieces of a log-mel.
@@ -146,20 +149,20 @@ class Detector:
             said = map_in_threads(self._classify, windows, self.threads, draw_here=True)
             yield from self._merge(window for some in said for window in some)
 
-    def tags(self, source: Source | Waveform, rate: int | None = None) -> dict[str, float]:
+    def tags(self, source: Source | Waveform, sample_rate: int | None = None) -> dict[str, float]:
         """Return the probability that each class is anywhere in the recording."""
-        curve = self.frame_probs(source, rate)
+        curve = self.frame_probs(source, sample_rate)
         best = curve.clip_probs.max(0)
         return {label: float(p) for label, p in zip(self.labels, best, strict=True)}
 
-    def _blocks(self, source: Source | Waveform, rate: int | None) -> Iterable[Waveform]:
-        wanted = self.bundle.features.rate
+    def _blocks(self, source: Source | Waveform, sample_rate: int | None) -> Iterable[Waveform]:
+        wanted = self.bundle.features.sample_rate
         if not isinstance(source, np.ndarray):
             return read_blocks(source, wanted)
-        if rate != wanted or source.ndim != 1 or not len(source):
+        if sample_rate != wanted or source.ndim != 1 or not len(source):
             raise SettingError(
-                f"A waveform must be mono (samples,), not empty, with its rate of {wanted} Hz. Got "
-                f"the shape {source.shape} and rate={rate!r}; a file is resampled by itself."
+                f"A waveform must be mono (samples,), not empty, with its sample rate of {wanted} Hz. Got "
+                f"the shape {source.shape} and sample_rate={sample_rate!r}; a file is resampled by itself."
             )
         if source.dtype.kind != "f" or not np.isfinite(source).all():
             raise SettingError(
@@ -170,7 +173,7 @@ class Detector:
 
     def _strips(self, log_mels: Iterable[Tensor]) -> Iterator[_Strip]:
         """Yield the recording in strips that lie side by side, each with what it sees of others."""
-        margin, own = self._folded.margin, self._strip
+        margin, own = self._fused.margin, self._strip
         kept, before = torch.zeros(0, self.bundle.features.n_mels), 0
         for piece in log_mels:
             kept = torch.cat([kept, piece])
@@ -183,7 +186,7 @@ class Detector:
         """Return the features of a strip, (frames, features)."""
         log_mel, before, length = strip
         with torch.inference_mode():
-            return self._folded.encode(log_mel.to(self.device), before, length)
+            return self._fused.encode(log_mel.to(self.device), before, length)
 
     def _windows(self, parts: Iterable[Tensor]) -> Iterator[tuple[int, Tensor]]:
         """Yield windows, some at a time, (windows, frames, features), and where the first begins.
@@ -211,7 +214,7 @@ class Detector:
         """Return where each window begins in frames of the output, its frame and clip probs."""
         start, features = windows
         with torch.inference_mode():
-            prediction = self._folded.classify(features)
+            prediction = self._fused.classify(features)
             frame_probs = prediction.frame_probs.cpu().numpy()
             clip_probs = prediction.clip_probs.cpu().numpy()
         hop = self._hop // self.bundle.model.time_pool
@@ -252,7 +255,7 @@ def _ratio(total: NDArray[np.float64], share: NDArray[np.float64]) -> Floats:
     return (total / share).astype(np.float32)
 
 
-def load(path: str | os.PathLike[str] = BOXED, device: str = "cpu", threads: int = 0) -> Detector:
+def load(path: str | os.PathLike[str] = BUNDLED, device: str = "cpu", threads: int = 0) -> Detector:
     """Return the detector in a model file, or the bundled pretrained one.
 
     Args:

@@ -8,7 +8,7 @@ and not half believed. Written beside and moved into place.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,9 +23,9 @@ from earmark.inference.decoding import Decoding
 from earmark.nn.model import Model, ModelConfig
 from earmark.tensors import load_tensors, save_tensors
 
-FORMAT = 1  # raised when an older Earmark could not read the file any more
+FORMAT = 2  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
-BOXED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # comes with the package
+BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # comes with the package
 
 
 def installed_versions() -> dict[str, str]:
@@ -155,6 +155,8 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         raise BundleError(f"There is no model file {source}.")
     about, weights = load_tensors(source, "model", BundleError)
     values = json.loads(about)
+    while values.get("format") in MIGRATIONS:
+        values = MIGRATIONS[values["format"]](values)
     if values.get("format") != FORMAT:
         made_by = values.get("versions", {}).get("earmark", "unknown")
         raise BundleError(
@@ -174,3 +176,14 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         licence=values["licence"],
         attribution=tuple(values["attribution"]),
     )
+
+
+def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
+    """Rename what format 2 has renamed."""
+    values["features"]["sample_rate"] = values["features"].pop("rate")
+    values["decoding"]["clip_threshold"] = values["decoding"].pop("tag_threshold")
+    return values | {"format": 2}
+
+
+# Format -> what turns the description of a file in that format into the next one.
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}

@@ -147,23 +147,23 @@ class Collars:
     Args:
         onset_collar: seconds by which the onsets may differ.
         offset_collar: seconds by which the offsets may differ at least.
-        offset_collar_rate: the part of the event's length by which the offsets may differ, where
+        percentage_of_length: the part of the event's length by which the offsets may differ, where
             that is more.
         decimals: of seconds, when they are compared; None as in sed_eval and `event_scores`.
 
     >>> Collars(0.2, 0.2, -1.0)
     Traceback (most recent call last):
         ...
-    earmark.errors.SettingError: offset_collar_rate must be a number of 0 or more. Got -1.0.
+    earmark.errors.SettingError: percentage_of_length must be a number of 0 or more. Got -1.0.
     """
 
     onset_collar: float
     offset_collar: float
-    offset_collar_rate: float = 0.0
+    percentage_of_length: float = 0.0
     decimals: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("onset_collar", "offset_collar", "offset_collar_rate"):
+        for name in ("onset_collar", "offset_collar", "percentage_of_length"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise SettingError(f"{name} must be a number of 0 or more. Got {value!r}.")
@@ -187,7 +187,7 @@ class Collars:
         n_events = stack.n_events()
         reference = stack.reference
         reach = np.maximum(
-            self.offset_collar, self.offset_collar_rate * (reference.offsets - reference.onsets)
+            self.offset_collar, self.percentage_of_length * (reference.offsets - reference.onsets)
         )
         parts = [_count_detections(stack, 2)]
         for runs in find_runs(stack, n_events > 0):

@@ -45,7 +45,7 @@ CURVE_PARTS = ("psds1", "psds2", "psds", "best_segment", "best_event")
 
 
 @dataclass(frozen=True)
-class Answer:
+class SystemOutput:
     """What is known of a system, or of the truth: file -> events, file -> tags, score curves."""
 
     name: str
@@ -85,9 +85,9 @@ class Answer:
         return {name: curves[name].scores.max(axis=0)[columns] for name in files if name in curves}
 
 
-def read_answer(
+def read_system_output(
     path: str | Path, curves: str | Path | None = None, *, weak: bool = False
-) -> Answer:
+) -> SystemOutput:
     r"""Return what a table of events or of tags, or a folder of score curves, says.
 
     A table is one of tags if its header has no onset, or if `weak` says so.
@@ -96,19 +96,19 @@ def read_answer(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "found.tsv")
     ...     _ = path.write_text("a.wav\t0\t1.5\tdog")
-    ...     read_answer(path).events
+    ...     read_system_output(path).events
     {'a.wav': [Event(onset=0.0, offset=1.5, label='dog', score=None)]}
     """
     name = Path(path).as_posix()
     if Path(path).is_dir():
         if curves is not None:
             raise SettingError(f"{name} is a folder of curves; name a table beside {curves}.")
-        return Answer(name, curves=read_curves(path))
+        return SystemOutput(name, curves=read_curves(path))
     found = None if curves is None else read_curves(curves)
     columns = None if weak else read_table(path).columns
     if weak or (columns is not None and "onset" not in columns):
-        return Answer(name, tags=read_tags(path), curves=found)
-    return Answer(name, events=read_events(path), curves=found)
+        return SystemOutput(name, tags=read_tags(path), curves=found)
+    return SystemOutput(name, events=read_events(path), curves=found)
 
 
 def read_durations(path: str | Path) -> dict[str, float]:
@@ -125,7 +125,7 @@ def read_durations(path: str | Path) -> dict[str, float]:
     return durations
 
 
-def remarks_on(system: Answer, truth: Answer, tags: Tags) -> list[str]:
+def remarks_on(system: SystemOutput, truth: SystemOutput, tags: Tags) -> list[str]:
     """Return what only one of them names, in sentences; raise where nothing is left to compare.
 
     Args:
@@ -133,8 +133,8 @@ def remarks_on(system: Answer, truth: Answer, tags: Tags) -> list[str]:
         truth: what is true.
         tags: file -> tags, of the truth.
 
-    >>> found = Answer("mine", {"a.wav": [Event(0, 1, "owl")]})
-    >>> truth = Answer("true", {"a.wav": [Event(0, 1, "owl")], "b.wav": []})
+    >>> found = SystemOutput("mine", {"a.wav": [Event(0, 1, "owl")]})
+    >>> truth = SystemOutput("true", {"a.wav": [Event(0, 1, "owl")], "b.wav": []})
     >>> remarks_on(found, truth, {"a.wav": ("owl",), "b.wav": ()})
     ["1 files of true are not in mine, as 'b.wav': they count as without events."]
     """
@@ -194,7 +194,7 @@ def remarks_on(system: Answer, truth: Answer, tags: Tags) -> list[str]:
     return remarks
 
 
-def _check_curves(system: Answer, truth: Answer, tags: Tags) -> None:
+def _check_curves(system: SystemOutput, truth: SystemOutput, tags: Tags) -> None:
     """Raise where curves are missing: a score cannot be guessed."""
     curves = system.curves
     assert curves is not None
@@ -204,7 +204,7 @@ def _check_curves(system: Answer, truth: Answer, tags: Tags) -> None:
             f"{len(missing)} of the {len(tags)} files of {truth.name} have no curve in the curves "
             f"of {system.name}, as {missing[0]!r}. Are they of another data set?"
         )
-    without = Answer(system.name, system.events, system.tags) if system.found_tags else truth
+    without = SystemOutput(system.name, system.events, system.tags) if system.found_tags else truth
     for answer, named in ((truth, truth.labels), (system, without.labels_in(tags))):
         lacking = sorted(named - set(curves.labels))
         if lacking:
@@ -222,7 +222,7 @@ class Scoring:
         resolution: length of a segment in seconds.
         onset_collar: seconds by which onsets may differ.
         offset_collar: seconds by which offsets may differ at least.
-        offset_collar_rate: part of the true event's length by which they may, where that is more.
+        percentage_of_length: part of the true event's length by which they may, where that is more.
         empty_as_zero: precision and F-measure of a class that was never found are 0, not nan.
         as_sed_eval: error rates without reference are 0 or 4.5e15 as in sed_eval, not nan.
         as_sed_scores_eval: the best thresholds are found with times rounded to 1e-6 s, as in
@@ -238,7 +238,7 @@ class Scoring:
     resolution: float = 1.0
     onset_collar: float = 0.2
     offset_collar: float = 0.2
-    offset_collar_rate: float = 0.5
+    percentage_of_length: float = 0.5
     empty_as_zero: bool = False
     as_sed_eval: bool = False
     as_sed_scores_eval: bool = False
@@ -261,7 +261,7 @@ class Scoring:
     @property
     def collars(self) -> dict[str, Any]:
         """The three numbers that decide when an event is right."""
-        names = ("onset_collar", "offset_collar", "offset_collar_rate")
+        names = ("onset_collar", "offset_collar", "percentage_of_length")
         return {name: getattr(self, name) for name in names}
 
 
@@ -313,7 +313,7 @@ class Evaluation:
         """Return plain values; of one system its parts lie on top.
 
         >>> from earmark.formats.events import Event
-        >>> found = Answer("mine", {"a.wav": [Event(0, 1, "dog")]})
+        >>> found = SystemOutput("mine", {"a.wav": [Event(0, 1, "dog")]})
         >>> evaluation = evaluate({"a.wav": [Event(0, 1, "dog")]}, [found], Scoring(n_draws=0))
         >>> list(evaluation.to_dict())
         ['segment', 'event', 'clip', 'remarks']
@@ -353,19 +353,25 @@ def parse_psds(text: str) -> dict[str, Any]:
 
 
 def evaluate(
-    reference: Answer | Events, systems: Sequence[Answer], scoring: Scoring | None = None
+    reference: SystemOutput | Events,
+    systems: Sequence[SystemOutput],
+    scoring: Scoring | None = None,
 ) -> Evaluation:
     """Return the scores of every system, with intervals and differences.
 
     >>> from earmark.formats.events import Event
     >>> reference = {"a.wav": [Event(0, 1, "dog")], "b.wav": [Event(1, 3, "dog")]}
-    >>> found = Answer("mine", {"a.wav": [Event(0, 1, "dog")], "b.wav": []})
+    >>> found = SystemOutput("mine", {"a.wav": [Event(0, 1, "dog")], "b.wav": []})
     >>> evaluation = evaluate(reference, [found], Scoring(n_draws=0))
     >>> evaluation.systems[0].scores["segment"]["overall"]["f_measure"]["recall"]
     0.3333333333333333
     """
     scoring = scoring or Scoring()
-    truth = reference if isinstance(reference, Answer) else Answer("the reference", reference)
+    truth = (
+        reference
+        if isinstance(reference, SystemOutput)
+        else SystemOutput("the reference", reference)
+    )
     names = [system.name for system in systems]
     if not names or len(set(names)) < len(names):
         raise SettingError(f"Systems need a name each, and one at least. Got {names}.")
@@ -398,7 +404,7 @@ def evaluate(
 
 
 def _score(
-    truth: Answer, tags: Tags, system: Answer, labels: Sequence[str], scoring: Scoring
+    truth: SystemOutput, tags: Tags, system: SystemOutput, labels: Sequence[str], scoring: Scoring
 ) -> SystemScores:
     counts: dict[str, Counts] = {}
     zero = scoring.empty_as_zero

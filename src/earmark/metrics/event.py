@@ -2,7 +2,7 @@
 
 Conventions: an estimated event is correct if it can be paired with a reference event of its class
 and file whose onset is at most `onset_collar` seconds away and whose offset is at most
-`offset_collar` seconds, or `offset_collar_rate` of the reference event's length, away, whichever is
+`offset_collar` seconds, or `percentage_of_length` of the reference event's length, away, whichever is
 more, in floating point and without snapping, as in sed_eval: 1.1 is not within 0.1 of 1.0.
 No event is in two pairs; how pairs are chosen is told in `earmark.metrics.matching`. There are no
 defaults for the collars: they are the measure, so the caller names them.
@@ -10,7 +10,7 @@ defaults for the collars: they are the measure, so the caller names them.
     here                    sed_eval                 its default    DESED (DCASE 2019 to 2022)
     onset_collar            t_collar                 0.2            0.2
     offset_collar           t_collar, too            0.2            0.2
-    offset_collar_rate      percentage_of_length     0.5            0.2
+    percentage_of_length      percentage_of_length     0.5            0.2
     evaluate_onset          evaluate_onset           True           True
     evaluate_offset         evaluate_offset          True           True
     matching                event_matching_type      "optimal"      "optimal"
@@ -87,7 +87,7 @@ class EventCounts:
     def measure(self, weights: Reals | None = None) -> Measured:
         """Return the scores of every draw of files; see `earmark.metrics.rates`.
 
-        >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+        >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
         >>> counts = count_events({"a.wav": [Event(0, 1, "dog")], "b.wav": []}, {}, **collars)
         >>> counts.measure(np.array([[1.0, 1.0], [2.0, 0.0]])).overall["error_rate"]["error_rate"]
         array([1., 1.])
@@ -115,7 +115,7 @@ class EventCounts:
     def scores(self) -> EventScores:
         """Return the scores of all files.
 
-        >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+        >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
         >>> count_events({"a.wav": [Event(0, 1, "dog")]}, {}, **collars).scores().error_rate
         1.0
         """
@@ -130,7 +130,7 @@ class EventCounts:
     def beside(self, other: "EventCounts") -> "EventCounts":
         """Return the counts of both, the files of `other` after the own.
 
-        >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+        >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
         >>> counts = count_events({"a.wav": [Event(0, 1, "dog")]}, {}, **collars)
         >>> counts.beside(counts).files
         ('a.wav', 'a.wav')
@@ -153,7 +153,7 @@ def event_scores(
     *,
     onset_collar: float,
     offset_collar: float,
-    offset_collar_rate: float,
+    percentage_of_length: float,
     evaluate_onset: bool = True,
     evaluate_offset: bool = True,
     matching: str = "optimal",
@@ -169,7 +169,7 @@ def event_scores(
             that only the estimate has counts as insertions.
         onset_collar: seconds by which the onsets of a pair may differ.
         offset_collar: seconds by which their offsets may differ at least.
-        offset_collar_rate: the part of the reference event's length by which their offsets may
+        percentage_of_length: the part of the reference event's length by which their offsets may
             differ, where that is more.
         evaluate_onset: False to take any onset.
         evaluate_offset: False to take any offset.
@@ -179,7 +179,7 @@ def event_scores(
 
     >>> reference = {"a.wav": [Event(0, 2, "dog"), Event(1, 3, "cat")]}
     >>> estimate = {"a.wav": [Event(0.1, 2.5, "dog"), Event(1, 3, "owl")]}
-    >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+    >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
     >>> scores = event_scores(reference, estimate, **collars)
     >>> scores.f_measure, scores.overall["error_rate"]["substitution_rate"]
     (0.5, 0.5)
@@ -190,7 +190,7 @@ def event_scores(
         labels,
         onset_collar=onset_collar,
         offset_collar=offset_collar,
-        offset_collar_rate=offset_collar_rate,
+        percentage_of_length=percentage_of_length,
         evaluate_onset=evaluate_onset,
         evaluate_offset=evaluate_offset,
         matching=matching,
@@ -206,7 +206,7 @@ def count_events(
     *,
     onset_collar: float,
     offset_collar: float,
-    offset_collar_rate: float,
+    percentage_of_length: float,
     evaluate_onset: bool = True,
     evaluate_offset: bool = True,
     matching: str = "optimal",
@@ -216,7 +216,7 @@ def count_events(
     """Count the events of each file; the arguments are those of `event_scores`.
 
     >>> reference = {"a.wav": [Event(0, 2, "dog"), Event(5, 6, "dog")]}
-    >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "offset_collar_rate": 0.5}
+    >>> collars = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
     >>> counts = count_events(reference, {"a.wav": [Event(0, 2.5, "dog")]}, **collars)
     >>> counts.tp.tolist(), counts.fp.tolist(), counts.fn.tolist()
     ([[1]], [[0]], [[1]])
@@ -224,7 +224,7 @@ def count_events(
     rule = EventRule(
         onset_collar=onset_collar,
         offset_collar=offset_collar,
-        offset_collar_rate=offset_collar_rate,
+        percentage_of_length=percentage_of_length,
         evaluate_onset=evaluate_onset,
         evaluate_offset=evaluate_offset,
         matching=matching,

@@ -40,7 +40,7 @@ class EventRule:
         onset_collar: seconds by which the onsets may differ; sed_eval's `t_collar`.
         offset_collar: seconds by which the offsets may differ at least; again its `t_collar`,
             which is one number for both.
-        offset_collar_rate: the part of the reference event's length by which the offsets may
+        percentage_of_length: the part of the reference event's length by which the offsets may
             differ, where that is more; its `percentage_of_length`. A rate of 0 is the collar alone.
         evaluate_onset: False to take any onset.
         evaluate_offset: False to take any offset.
@@ -54,13 +54,13 @@ class EventRule:
 
     onset_collar: float
     offset_collar: float
-    offset_collar_rate: float
+    percentage_of_length: float
     evaluate_onset: bool = True
     evaluate_offset: bool = True
     matching: str = "optimal"
 
     def __post_init__(self) -> None:
-        for name in ("onset_collar", "offset_collar", "offset_collar_rate"):
+        for name in ("onset_collar", "offset_collar", "percentage_of_length"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 what = "a part of the length" if name.endswith("rate") else "a number of seconds"
@@ -79,7 +79,7 @@ class EventRule:
         array([0.2, 0.5])
         """
         lengths = reference.offsets - reference.onsets
-        return np.maximum(self.offset_collar, self.offset_collar_rate * lengths)
+        return np.maximum(self.offset_collar, self.percentage_of_length * lengths)
 
 
 def find_pairs(

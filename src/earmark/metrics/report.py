@@ -1,6 +1,6 @@
 """Scores and model files -> tables and text, for people and for papers.
 
-Conventions: a `Grid` is a table of texts. It becomes a table for the terminal (rich) or Markdown;
+Conventions: a `TextTable` is a table of texts. It becomes a table for the terminal (rich) or Markdown;
 what is undefined is '-'. Scores have three decimals, p-values are never 0.
 """
 
@@ -74,7 +74,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True)
-class Grid:
+class TextTable:
     """A table of texts; the first column is of names, and the first `n_strong` rows stand out."""
 
     title: str
@@ -106,7 +106,7 @@ class Grid:
     def to_markdown(self) -> str:
         """Return it as Markdown.
 
-        >>> print(Grid("scores", ("", "F1"), (("dog", "0.500"),)).to_markdown())
+        >>> print(TextTable("scores", ("", "F1"), (("dog", "0.500"),)).to_markdown())
         **scores**
         <BLANKLINE>
         |  | F1 |
@@ -123,20 +123,22 @@ class Grid:
         )
 
 
-def score_grids(evaluation: Evaluation, *, classes: bool = True) -> list[Grid]:
+def score_tables(evaluation: Evaluation, *, classes: bool = True) -> list[TextTable]:
     """Return the tables of an evaluation: headlines, differences, and each part with its classes.
 
     Systems are A, B and so on where they stand side by side.
     """
-    grids = [_headlines(evaluation)]
+    tables = [_headlines(evaluation)]
     first, *others = evaluation.systems
-    grids += [_differences(evaluation, first, other) for other in others]
+    tables += [_differences(evaluation, first, other) for other in others]
     if classes:
-        grids += [_classes(system, part) for system in evaluation.systems for part in system.scores]
-    return grids
+        tables += [
+            _classes(system, part) for system in evaluation.systems for part in system.scores
+        ]
+    return tables
 
 
-def _headlines(evaluation: Evaluation) -> Grid:
+def _headlines(evaluation: Evaluation) -> TextTable:
     rows = []
     for part, path, text in HEADLINES:
         row = [_score_text(system, part, path) for system in evaluation.systems]
@@ -154,10 +156,10 @@ def _headlines(evaluation: Evaluation) -> Grid:
         letters = _letters(evaluation)
         title += [f"{letter} is {name}" for letter, name in zip(letters, names, strict=True)]
         names = letters
-    return Grid("; ".join(title), ("", *names), tuple(rows))
+    return TextTable("; ".join(title), ("", *names), tuple(rows))
 
 
-def _differences(evaluation: Evaluation, a: SystemScores, b: SystemScores) -> Grid:
+def _differences(evaluation: Evaluation, a: SystemScores, b: SystemScores) -> TextTable:
     letters = dict(zip((s.name for s in evaluation.systems), _letters(evaluation), strict=True))
     rows = []
     for part, path, text in HEADLINES:
@@ -171,7 +173,7 @@ def _differences(evaluation: Evaluation, a: SystemScores, b: SystemScores) -> Gr
         rows.append((text, *map(_number, values), *more))
     one, two = letters[a.name], letters[b.name]
     columns = ("", one, two, f"{two} - {one}", "interval", "p")
-    return Grid(f"{two} is {b.name}, {one} is {a.name}; paired by file", columns, tuple(rows))
+    return TextTable(f"{two} is {b.name}, {one} is {a.name}; paired by file", columns, tuple(rows))
 
 
 def _letters(evaluation: Evaluation) -> list[str]:
@@ -180,7 +182,7 @@ def _letters(evaluation: Evaluation) -> list[str]:
     ]
 
 
-def _classes(system: SystemScores, part: str) -> Grid:
+def _classes(system: SystemScores, part: str) -> TextTable:
     if part not in COLUMNS:
         return _bests(system, part)
     scores = system.scores[part]
@@ -192,10 +194,10 @@ def _classes(system: SystemScores, part: str) -> Grid:
     for name, row in (together | scores["class_wise"]).items():
         values = [row.get(group, {}).get(key, math.nan) for group, key in columns.values()]
         rows.append((name, *map(_number, values)))
-    return Grid(f"{part}: {system.name}", ("", *columns), tuple(rows), n_strong=len(together))
+    return TextTable(f"{part}: {system.name}", ("", *columns), tuple(rows), n_strong=len(together))
 
 
-def _bests(system: SystemScores, part: str) -> Grid:
+def _bests(system: SystemScores, part: str) -> TextTable:
     """The best scores, each with the threshold that gives it where that is one."""
     scores: BestScores = system.counts[part].scores()
 
@@ -214,7 +216,7 @@ def _bests(system: SystemScores, part: str) -> Grid:
         *((label, *texts(bests)) for label, bests in scores.class_wise.items()),
     ]
     columns = ("", "ER", "from", "F1", "from")
-    return Grid(f"{part}: {system.name}", columns, tuple(rows), n_strong=3)
+    return TextTable(f"{part}: {system.name}", columns, tuple(rows), n_strong=3)
 
 
 def _score_text(system: SystemScores, part: str, path: Sequence[str]) -> str:

@@ -22,14 +22,14 @@ from earmark.nn.layers import Convolution, Size, average_input, max_maps
 from earmark.nn.model import Model, Prediction
 
 
-class FoldedModel(nn.Module):
+class FusedModel(nn.Module):
     """The network in evaluation: (batch, frames, mels) -> `Prediction`, as `Model` gives it.
 
     >>> from earmark.nn.model import ModelConfig
     >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
     >>> log_mel = torch.randn(2, 500, 80)
     >>> with torch.no_grad():
-    ...     torch.allclose(FoldedModel(model)(log_mel).clip_probs, model(log_mel).clip_probs)
+    ...     torch.allclose(FusedModel(model)(log_mel).clip_probs, model(log_mel).clip_probs)
     True
     """
 
@@ -61,7 +61,7 @@ class FoldedModel(nn.Module):
             length: frames after them that are wanted; all without it.
 
         >>> from earmark.nn.model import ModelConfig
-        >>> folded = FoldedModel(Model(ModelConfig.preset("fast", n_classes=3)).eval())
+        >>> folded = FusedModel(Model(ModelConfig.preset("fast", n_classes=3)).eval())
         >>> with torch.no_grad():
         ...     folded.encode(torch.randn(264, 80), before=32, length=200).shape
         torch.Size([50, 96])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from earmark.errors import SettingError, choose
-from earmark.frames import Frames, pooled_length
+from earmark.frames import FrameGrid, pooled_length
 from earmark.nn.layers import Convolution, Dropout, Size, average_input, max_maps
 from earmark.pooling import Pooling
 from earmark.pooling.module import check_pooling
@@ -30,7 +30,7 @@ from earmark.pooling.module import check_pooling
 class ModelConfig:
     """Every size of the network; the defaults are the preset `paper`.
 
-    >>> ModelConfig(n_classes=17).frames(Frames(50)).rate
+    >>> ModelConfig(n_classes=17).frames(FrameGrid(50)).frame_rate
     Fraction(25, 2)
     """
 
@@ -102,9 +102,9 @@ class ModelConfig:
             step *= layer.stride[0]
         return seen
 
-    def frames(self, ruler: Frames) -> Frames:
-        """Return the ruler of the output, given that of the input."""
-        return ruler.pooled(self.time_pool)
+    def frames(self, grid: FrameGrid) -> FrameGrid:
+        """Return the grid of the output, given that of the input."""
+        return grid.pooled(self.time_pool)
 
     def n_frames(self, n_input_frames: int) -> int:
         """Return the number of output frames.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.confusion import segment_confusion
-from earmark.metrics.evaluation import Answer, Evaluation
+from earmark.metrics.evaluation import Evaluation, SystemOutput
 from earmark.plots.figure import save
 from earmark.plots.scores import (
     plot_class_scores,
@@ -18,8 +18,8 @@ from earmark.plots.scores import (
 
 def draw_evaluation(
     folder: str | os.PathLike[str],
-    truth: Answer,
-    systems: Sequence[Answer],
+    truth: SystemOutput,
+    systems: Sequence[SystemOutput],
     evaluation: Evaluation,
 ) -> Iterator[Path]:
     """Draw all that the answers allow for; yield the path of each picture.

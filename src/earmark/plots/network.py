@@ -9,7 +9,7 @@ import numpy as np
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import Frames, pooled_length
+from earmark.frames import FrameGrid, pooled_length
 from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 def plot_hierarchy(
     log_mel: "torch.Tensor",
-    ruler: Frames,
+    grid: FrameGrid,
     stages: Sequence["Stage"],
-    stage_ruler: Frames,
+    stage_ruler: FrameGrid,
     label: str,
     class_index: int,
     events: Sequence[Event] = (),
@@ -33,12 +33,12 @@ def plot_hierarchy(
 ) -> "Figure":
     """Draw one clip: its log-mel with the true events, and one class at every level of pooling.
 
-    Shape: `log_mel` (frames, mels) on `ruler`; `stages` of a batch of one, frames on `stage_ruler`.
+    Shape: `log_mel` (frames, mels) on `grid`; `stages` of a batch of one, frames on `stage_ruler`.
     `lengths` are the segment lengths of the pooling that made `stages`.
     """
     figure = new_figure(figsize=(9, 6))
     top, bottom = figure.subplots(2, 1, sharex=True)
-    duration = ruler.onset(log_mel.shape[0])
+    duration = grid.onset(log_mel.shape[0])
     top.imshow(
         log_mel.T.numpy(),
         origin="lower",
@@ -67,7 +67,7 @@ def plot_hierarchy(
 def _draw_levels(
     axes: "Axes",
     stages: Sequence["Stage"],
-    ruler: Frames,
+    grid: FrameGrid,
     class_index: int,
     duration: float,
     lengths: Sequence[int],
@@ -75,7 +75,7 @@ def _draw_levels(
     spans = _spans([stage.probs.shape[1] for stage in stages], lengths)
     for depth, (stage, span) in enumerate(zip(stages, spans, strict=True)):
         probs = stage.probs[0, :, class_index].detach().float().numpy()
-        edges = [min(ruler.onset(i * span), duration) for i in range(len(probs))] + [duration]
+        edges = [min(grid.onset(i * span), duration) for i in range(len(probs))] + [duration]
         name = "frames" if depth == 0 else f"{len(probs)} segments"
         if len(probs) == 1:
             name = f"clip {probs[0]:.2f}"

@@ -39,7 +39,7 @@ class SceneConfig:
     """What a scene is made of; pairs are (least, most), drawn from evenly.
 
     Args:
-        rate: samples a second.
+        sample_rate: samples a second.
         duration: seconds of a scene.
         n_events: events in a scene.
         event_duration: seconds of an event; a short recording gives a shorter one.
@@ -57,7 +57,7 @@ class SceneConfig:
     (1, 3)
     """
 
-    rate: int = 32000
+    sample_rate: int = 32000
     duration: float = 10.0
     n_events: tuple[int, int] = (1, 3)
     event_duration: tuple[float, float] = (0.5, 4.0)
@@ -75,7 +75,7 @@ class SceneConfig:
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise SettingError(f"{name} must be (least, most). Got {(low, high)!r}.")
         checks = {
-            "rate": (self.rate >= 8000, "8000 Hz or more"),
+            "sample_rate": (self.sample_rate >= 8000, "8000 Hz or more"),
             "duration": (0 < self.duration < math.inf, "above 0 s"),
             "max_overlap": (self.max_overlap >= 1, "1 or more"),
             "n_events": (
@@ -107,7 +107,7 @@ class Scene:
     """
 
     waveform: Waveform
-    rate: int
+    sample_rate: int
     events: tuple[Event, ...]
     background: Waveform = field(repr=False)
     layers: tuple[Waveform, ...] = field(repr=False)
@@ -131,9 +131,9 @@ def make_scene(config: SceneConfig, seed: int, index: int = 0, bank: Bank | None
     mean_power = float(np.mean(np.square(mixed)))
     layers, events = [], []
     for (label, sound), onset_ms in zip(sounds, onsets, strict=True):
-        offset_ms = onset_ms + _milliseconds(sound, config.rate)
-        first, last = (round(ms * config.rate / 1000) for ms in (onset_ms, offset_ms))
-        layer = _faded(sound[: last - first], config.rate)
+        offset_ms = onset_ms + _milliseconds(sound, config.sample_rate)
+        first, last = (round(ms * config.sample_rate / 1000) for ms in (onset_ms, offset_ms))
+        layer = _faded(sound[: last - first], config.sample_rate)
         behind = np.square(background[first : first + len(layer)], dtype=np.float64)
         power = max(float(behind.mean()), 0.01 * mean_power)
         power *= 10 ** (rng.uniform(*config.snr_db) / 10)
@@ -145,7 +145,7 @@ def make_scene(config: SceneConfig, seed: int, index: int = 0, bank: Bank | None
     order = sorted(range(len(events)), key=events.__getitem__)
     return Scene(
         (mixed * scale).astype(np.float32),
-        config.rate,
+        config.sample_rate,
         tuple(events[i] for i in order),
         (background * scale).astype(np.float32),
         tuple((layers[i] * scale).astype(np.float32) for i in order),
@@ -182,7 +182,7 @@ def write_scenes(
         overwrite: replace files of the same name instead of refusing; others are left alone.
 
     >>> import tempfile
-    >>> config = SceneConfig(rate=8000, duration=2.0, event_duration=(0.5, 1.0))
+    >>> config = SceneConfig(sample_rate=8000, duration=2.0, event_duration=(0.5, 1.0))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     print(list(write_scenes(folder, 2, config)))
     ['scene_00000.wav', 'scene_00001.wav']
@@ -217,7 +217,7 @@ def _write_scene(
 ) -> tuple[str, list[Event]]:
     scene = make_scene(config, seed, index, bank)
     name = f"{prefix}{index:05d}{suffix}"
-    write_audio(audio / name, scene.waveform, scene.rate)
+    write_audio(audio / name, scene.waveform, scene.sample_rate)
     return name, list(scene.events)
 
 
@@ -239,8 +239,8 @@ def _background(config: SceneConfig, rng: Rng, bank: Bank) -> Waveform:
     speed = _speed(config, rng)
     # A little more, since what is resampled may end a sample early.
     asked = config.duration if speed == 1 else config.duration * speed + 0.01
-    background = bank.draw_background(name, rng, asked, config.rate)
-    background = _played(background, speed, config.duration, config.rate)
+    background = bank.draw_background(name, rng, asked, config.sample_rate)
+    background = _played(background, speed, config.duration, config.sample_rate)
     rms = float(np.sqrt(np.mean(np.square(background, dtype=np.float64))))
     if rms == 0:
         raise DataError(f"The background {name!r} is silent. Take it out of the soundbank.")
@@ -262,8 +262,8 @@ def _place_events(
             label = classes[rng.integers(len(classes))]
             wanted = int(rng.integers(low_ms, longest + 1)) / 1000
             speed = _speed(config, rng)
-            sound = bank.draw(label, rng, wanted * speed, config.rate)
-            sounds.append((label, _played(sound, speed, wanted, config.rate)))
+            sound = bank.draw(label, rng, wanted * speed, config.sample_rate)
+            sounds.append((label, _played(sound, speed, wanted, config.sample_rate)))
         onsets = _place(config, rng, sounds)
         if onsets is not None:
             return sounds, onsets
@@ -280,12 +280,12 @@ def _speed(config: SceneConfig, rng: Rng) -> float:
     return low if low == high else float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def _played(sound: Waveform, speed: float, most: float, rate: int) -> Waveform:
+def _played(sound: Waveform, speed: float, most: float, sample_rate: int) -> Waveform:
     """Return a sound played at a speed, of `most` seconds at most."""
     if speed == 1:
         return sound
-    played = soxr.resample(sound, round(rate * speed), rate)
-    return np.asarray(played[: max(1, round(most * rate))], dtype=np.float32)
+    played = soxr.resample(sound, round(sample_rate * speed), sample_rate)
+    return np.asarray(played[: max(1, round(most * sample_rate))], dtype=np.float32)
 
 
 def _place(config: SceneConfig, rng: Rng, sounds: list[tuple[str, Waveform]]) -> list[int] | None:
@@ -293,7 +293,7 @@ def _place(config: SceneConfig, rng: Rng, sounds: list[tuple[str, Waveform]]) ->
     scene_ms, gap_ms = math.floor(config.duration * 1000), math.ceil(config.gap * 1000)
     placed: list[tuple[int, int, str]] = []
     for label, sound in sounds:
-        length = _milliseconds(sound, config.rate)
+        length = _milliseconds(sound, config.sample_rate)
         for _ in range(_TRIES):
             onset = int(rng.integers(max(0, scene_ms - length) + 1))
             span = (onset, onset + length, label)
@@ -314,13 +314,13 @@ def _polyphony(spans: list[tuple[int, int, str]]) -> int:
     return max(sum(first <= at < last for first, last, _ in spans) for at, _, _ in spans)
 
 
-def _milliseconds(sound: Waveform, rate: int) -> int:
-    return max(1, len(sound) * 1000 // rate)
+def _milliseconds(sound: Waveform, sample_rate: int) -> int:
+    return max(1, len(sound) * 1000 // sample_rate)
 
 
-def _faded(sound: Waveform, rate: int) -> Waveform:
+def _faded(sound: Waveform, sample_rate: int) -> Waveform:
     """Return a copy with short fades at both ends; no sample of them is quite zero."""
-    n_fade = max(1, min(round(_FADE * rate), len(sound) // 2))
+    n_fade = max(1, min(round(_FADE * sample_rate), len(sound) // 2))
     ramp = (np.arange(1, n_fade + 1, dtype=np.float32)) / (n_fade + 1)
     faded = sound.copy()
     faded[:n_fade] *= ramp

@@ -43,10 +43,10 @@ class Bank(Protocol):
     def backgrounds(self) -> tuple[str, ...]:
         """What `draw_background` knows, sorted."""
 
-    def draw(self, category: str, rng: Rng, duration: float, rate: int) -> Waveform:
+    def draw(self, category: str, rng: Rng, duration: float, sample_rate: int) -> Waveform:
         """Return a sound of at most `duration` seconds."""
 
-    def draw_background(self, name: str, rng: Rng, duration: float, rate: int) -> Waveform:
+    def draw_background(self, name: str, rng: Rng, duration: float, sample_rate: int) -> Waveform:
         """Return a background of `duration` seconds."""
 
 
@@ -68,13 +68,13 @@ class ProceduralBank:
         """The names of `NOISES`."""
         return tuple(sorted(NOISES))
 
-    def draw(self, category: str, rng: Rng, duration: float, rate: int) -> Waveform:
+    def draw(self, category: str, rng: Rng, duration: float, sample_rate: int) -> Waveform:
         """Return a new sound, exactly `duration` seconds long."""
-        return SOUNDS[choose("sound", category, SOUNDS)](rng, duration, rate)
+        return SOUNDS[choose("sound", category, SOUNDS)](rng, duration, sample_rate)
 
-    def draw_background(self, name: str, rng: Rng, duration: float, rate: int) -> Waveform:
+    def draw_background(self, name: str, rng: Rng, duration: float, sample_rate: int) -> Waveform:
         """Return a new noise, exactly `duration` seconds long."""
-        return NOISES[choose("noise", name, NOISES)](rng, duration, rate)
+        return NOISES[choose("noise", name, NOISES)](rng, duration, sample_rate)
 
 
 @dataclass(frozen=True)
@@ -166,30 +166,32 @@ class Soundbank:
         """The categories and the names of `NOISES`; of one name, the category is meant."""
         return tuple(sorted({*self.files, *NOISES}))
 
-    def draw(self, category: str, rng: Rng, duration: float, rate: int) -> Waveform:
+    def draw(self, category: str, rng: Rng, duration: float, sample_rate: int) -> Waveform:
         """Return a piece of a random recording, at most `duration` seconds of it."""
-        stretch = self._stretch(category, rng, rate)
-        n_samples = max(1, round(duration * rate))
+        stretch = self._stretch(category, rng, sample_rate)
+        n_samples = max(1, round(duration * sample_rate))
         if len(stretch) <= n_samples:
             return stretch
-        sounding, width = _sounding_windows(stretch, rate, self.floor_db)
+        sounding, width = _sounding_windows(stretch, sample_rate, self.floor_db)
         starts = sounding * width
         start = rng.choice(starts[starts <= len(stretch) - n_samples])  # 0 is always there
         stop = start + n_samples
         return stretch[start : min(stop, starts[starts < stop][-1] + width)]
 
-    def draw_background(self, name: str, rng: Rng, duration: float, rate: int) -> Waveform:
+    def draw_background(self, name: str, rng: Rng, duration: float, sample_rate: int) -> Waveform:
         """Return a random recording, looped with a cross-fade to fill `duration`, or a noise."""
         if name not in self.files:
-            return ProceduralBank().draw_background(name, rng, duration, rate)
-        stretch = self._stretch(name, rng, rate)
-        return looped(stretch, round(duration * rate), int(rng.integers(len(stretch))), rate)
+            return ProceduralBank().draw_background(name, rng, duration, sample_rate)
+        stretch = self._stretch(name, rng, sample_rate)
+        return looped(
+            stretch, round(duration * sample_rate), int(rng.integers(len(stretch))), sample_rate
+        )
 
-    def _stretch(self, category: str, rng: Rng, rate: int) -> Waveform:
+    def _stretch(self, category: str, rng: Rng, sample_rate: int) -> Waveform:
         files = self.files[choose("category", category, self.files)]
         file = files[rng.integers(len(files))]
-        waveform, _ = read_audio(file, rate=rate)
-        stretches = active_stretches(waveform, rate, self.floor_db)
+        waveform, _ = read_audio(file, sample_rate=sample_rate)
+        stretches = active_stretches(waveform, sample_rate, self.floor_db)
         if not stretches:
             raise DataError(f"{file} holds nothing but silence. Take it out of the soundbank.")
         peaks = np.array([np.abs(waveform[first:last]).max() for first, last in stretches])
@@ -199,20 +201,20 @@ class Soundbank:
 
 
 def active_stretches(
-    waveform: Waveform, rate: int, floor_db: float = FLOOR_DB, gap: float = _GAP
+    waveform: Waveform, sample_rate: int, floor_db: float = FLOOR_DB, gap: float = _GAP
 ) -> list[tuple[int, int]]:
     """Return [first, last) in samples of each stretch of sound between silences of `gap` seconds.
 
     >>> sound = np.zeros(1000, np.float32)
     >>> sound[200:300] = sound[900:940] = 0.5
-    >>> active_stretches(sound, rate=1000), active_stretches(sound, rate=1000, gap=1.0)
+    >>> active_stretches(sound, sample_rate=1000), active_stretches(sound, sample_rate=1000, gap=1.0)
     ([(200, 300), (900, 940)], [(200, 940)])
     """
-    sounding, width = _sounding_windows(waveform, rate, floor_db)
+    sounding, width = _sounding_windows(waveform, sample_rate, floor_db)
     if not len(sounding):
         return []
     # Windows that are n apart have n - 1 silent ones between them.
-    ends = np.flatnonzero((np.diff(sounding) - 1) * width >= gap * rate) + 1
+    ends = np.flatnonzero((np.diff(sounding) - 1) * width >= gap * sample_rate) + 1
     return [
         (int(part[0]) * width, min((int(part[-1]) + 1) * width, len(waveform)))
         for part in np.split(sounding, ends)
@@ -220,25 +222,25 @@ def active_stretches(
 
 
 def _sounding_windows(
-    waveform: Waveform, rate: int, floor_db: float
+    waveform: Waveform, sample_rate: int, floor_db: float
 ) -> tuple[NDArray[np.intp], int]:
     """Return the index of each window that is not silent, and the samples of a window."""
     level = np.abs(waveform)
-    width = max(1, round(_WINDOW * rate))
+    width = max(1, round(_WINDOW * sample_rate))
     n_windows = -(-len(level) // width)
     windows = np.pad(level, (0, n_windows * width - len(level))).reshape(n_windows, width)
     return np.flatnonzero(windows.max(axis=1) > level.max(initial=0) * 10 ** (floor_db / 20)), width
 
 
-def looped(waveform: Waveform, n_samples: int, start: int, rate: int) -> Waveform:
+def looped(waveform: Waveform, n_samples: int, start: int, sample_rate: int) -> Waveform:
     """Return `n_samples` from `start` on of the waveform repeated, its joints cross-faded.
 
-    >>> looped(np.ones(50, np.float32), 120, start=10, rate=1000).shape
+    >>> looped(np.ones(50, np.float32), 120, start=10, sample_rate=1000).shape
     (120,)
     """
     if start + n_samples <= len(waveform):
         return waveform[start : start + n_samples]
-    n_fade = min(len(waveform) // 4, round(_CROSS_FADE * rate))
+    n_fade = min(len(waveform) // 4, round(_CROSS_FADE * sample_rate))
     turn = waveform[: len(waveform) - n_fade].copy()
     # The tail is laid over the head; sine and cosine keep the power of two unlike sounds.
     angle = np.linspace(0, np.pi / 2, n_fade, dtype=np.float32)

@@ -1,9 +1,9 @@
 """Random numbers -> a sound: procedural sounds of ten classes, and noises to put behind them.
 
-Conventions: every sound is a function (rng, duration, rate) -> waveform, float32, (samples,), with
+Conventions: every sound is a function (rng, duration, sample_rate) -> waveform, float32, (samples,), with
 its peak at 1. It draws pitch, pace and timbre from `rng`, so that no two are alike, and it sounds
 from its first sample to its last: a knock is repeated, a bell rung again, and no silent stretch is
-longer than 0.2 s nor at an end, so that onset and offset are true. Partials above 0.45 of the rate
+longer than 0.2 s nor at an end, so that onset and offset are true. Partials above 0.45 of the sample rate
 are left out. `SOUNDS` and `NOISES` at the foot name them all.
 """
 
@@ -20,48 +20,52 @@ Samples = NDArray[np.float64]
 Rng = np.random.Generator
 
 
-def siren(rng: Rng, duration: float, rate: int) -> Waveform:
+def siren(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """A tone that sweeps up and down without a break: a slow wail or a quick yelp.
 
     >>> siren(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    t = _times(duration, rate)
+    t = _times(duration, sample_rate)
     period = rng.uniform(0.9, 2.2) if rng.random() < 0.6 else rng.uniform(0.25, 0.45)
     low, high = rng.uniform(450, 700), rng.uniform(1100, 1700)
     swing = 0.5 - 0.5 * np.cos(2 * np.pi * (t / period + rng.random()))
-    return _finish(_tone(low * (high / low) ** swing, _rolloff(rng, 6, 1.5), rate))
+    return _finish(_tone(low * (high / low) ** swing, _rolloff(rng, 6, 1.5), sample_rate))
 
 
-def horn(rng: Rng, duration: float, rate: int) -> Waveform:
+def horn(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """A held chord of two or three bright, brassy notes.
 
     >>> horn(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    t = _times(duration, rate)
+    t = _times(duration, sample_rate)
     root = rng.uniform(180, 420)
     ratios = [1.0, rng.uniform(1.18, 1.27), rng.uniform(1.48, 1.6)][: rng.integers(2, 4)]
     flutter = 1 + 0.003 * np.sin(2 * np.pi * rng.uniform(4, 7) * t)
-    chord = [_tone(root * ratio * flutter, _rolloff(rng, 24, 0.7), rate) for ratio in ratios]
+    chord = [_tone(root * ratio * flutter, _rolloff(rng, 24, 0.7), sample_rate) for ratio in ratios]
     return _finish(np.sum(chord, axis=0))
 
 
-def beeps(rng: Rng, duration: float, rate: int) -> Waveform:
+def beeps(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """One pure pitch switched on and off, as a lorry that reverses.
 
     >>> beeps(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    t = _times(duration, rate)
-    tone = _tone(np.full_like(t, rng.uniform(950, 1500)), [1.0, 0.1, rng.uniform(0, 0.2)], rate)
+    t = _times(duration, sample_rate)
+    tone = _tone(
+        np.full_like(t, rng.uniform(950, 1500)), [1.0, 0.1, rng.uniform(0, 0.2)], sample_rate
+    )
     duty = rng.uniform(0.5, 0.65)
     n_gaps = max(0, round(duration / rng.uniform(0.28, 0.4) - duty))
     period = duration / (n_gaps + duty)  # so that the last beep ends with the event
-    return _finish(tone * _smooth(((t / period) % 1.0 < duty).astype(np.float64), 0.004, rate))
+    return _finish(
+        tone * _smooth(((t / period) % 1.0 < duty).astype(np.float64), 0.004, sample_rate)
+    )
 
 
-def bell(rng: Rng, duration: float, rate: int) -> Waveform:
+def bell(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Inharmonic partials that die away, struck again before they are gone.
 
     >>> bell(np.random.default_rng(0), 0.5, 16000).shape
@@ -79,31 +83,31 @@ def bell(rng: Rng, duration: float, rate: int) -> Waveform:
                 * np.exp(-t / (ring / np.sqrt(ratio)))
                 * np.sin(2 * np.pi * pitch * ratio * t)
                 for ratio, weight in zip(ratios, weights, strict=True)
-                if pitch * ratio < 0.45 * rate
+                if pitch * ratio < 0.45 * sample_rate
             ),
             np.zeros_like(t),
         )
 
     period = rng.uniform(0.45, 0.9)
-    return _finish(_repeat(rng, strike, duration, period, period, rate))
+    return _finish(_repeat(rng, strike, duration, period, period, sample_rate))
 
 
-def engine(rng: Rng, duration: float, rate: int) -> Waveform:
+def engine(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Low pulses that wander in pace, with the roar of noise between them.
 
     >>> engine(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    t = _times(duration, rate)
+    t = _times(duration, sample_rate)
     wander = np.sin(2 * np.pi * (rng.uniform(0.15, 0.5) * t + rng.random()))
     pace = rng.uniform(28, 65) * (1 + rng.uniform(0.02, 0.2) * wander)
     weights = rng.uniform(0.4, 1.0, 14) * np.exp(-np.arange(14) / rng.uniform(4, 8))
-    pulses = _tone(pace, weights, rate)
-    roar = _band_noise(rng, len(t), rate, 60, rng.uniform(500, 900))
+    pulses = _tone(pace, weights, sample_rate)
+    roar = _band_noise(rng, len(t), sample_rate, 60, rng.uniform(500, 900))
     return _finish(_unit(pulses) + 0.5 * _unit(roar) * (1 + 0.7 * _unit(pulses)))
 
 
-def knock(rng: Rng, duration: float, rate: int) -> Waveform:
+def knock(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Short blows on wood, four to seven a second.
 
     >>> knock(np.random.default_rng(0), 0.5, 16000).shape
@@ -120,129 +124,137 @@ def knock(rng: Rng, duration: float, rate: int) -> Waveform:
         click = rng.standard_normal(len(t)) * np.exp(-t / 0.003)
         return body * np.exp(-t / decay) + 0.8 * click
 
-    return _finish(_repeat(rng, blow, duration, rng.uniform(0.14, 0.23), 4 * decay, rate))
+    return _finish(_repeat(rng, blow, duration, rng.uniform(0.14, 0.23), 4 * decay, sample_rate))
 
 
-def alarm(rng: Rng, duration: float, rate: int) -> Waveform:
+def alarm(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Two hard, hollow tones by turns.
 
     >>> alarm(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    t = _times(duration, rate)
+    t = _times(duration, sample_rate)
     low = rng.uniform(1700, 2300)
     high = low * rng.uniform(1.2, 1.45)
     second = (t / rng.uniform(0.2, 0.5)) % 1.0 < 0.5
-    return _finish(_tone(np.where(second, low, high), [1, 0, 0.4, 0, 0.25, 0, 0.15], rate))
+    return _finish(_tone(np.where(second, low, high), [1, 0, 0.4, 0, 0.25, 0, 0.15], sample_rate))
 
 
-def chirp(rng: Rng, duration: float, rate: int) -> Waveform:
+def chirp(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """A bird: quick sweeps high up, several a second.
 
     >>> chirp(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    top = min(0.4 * rate, rng.uniform(4000, 6500))
+    top = min(0.4 * sample_rate, rng.uniform(4000, 6500))
     depth, length = rng.uniform(0.25, 0.5), rng.uniform(0.05, 0.11)
     rising = rng.random() < 0.5
 
     def sweep(t: Samples) -> Samples:
         along = np.clip(t / length, 0, 1)
         pitch = top * rng.uniform(0.9, 1.0) * (1 - depth * (1 - along if rising else along))
-        return _tone(pitch, [1.0, 0.15], rate) * np.sin(np.pi * along)
+        return _tone(pitch, [1.0, 0.15], sample_rate) * np.sin(np.pi * along)
 
-    return _finish(_repeat(rng, sweep, duration, length * rng.uniform(1.1, 1.7), length, rate))
+    return _finish(
+        _repeat(rng, sweep, duration, length * rng.uniform(1.1, 1.7), length, sample_rate)
+    )
 
 
-def drill(rng: Rng, duration: float, rate: int) -> Waveform:
+def drill(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """The whine of a motor and the rasp of its bit: harmonics and high noise.
 
     >>> drill(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    t = _times(duration, rate)
+    t = _times(duration, sample_rate)
     load = np.sin(2 * np.pi * (rng.uniform(0.3, 1.2) * t + rng.random()))
     speed = rng.uniform(150, 280) * (1 + rng.uniform(0.01, 0.06) * load)
-    whine = _tone(speed, _rolloff(rng, 40, 0.35), rate)
+    whine = _tone(speed, _rolloff(rng, 40, 0.35), sample_rate)
     low = rng.uniform(1500, 2500)
-    rasp = _band_noise(rng, len(t), rate, low, low * rng.uniform(2.5, 3.5))
+    rasp = _band_noise(rng, len(t), sample_rate, low, low * rng.uniform(2.5, 3.5))
     return _finish(_unit(whine) + rng.uniform(0.8, 1.4) * _unit(rasp) * (1 + 0.4 * _unit(whine)))
 
 
-def whistle(rng: Rng, duration: float, rate: int) -> Waveform:
+def whistle(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """A referee's whistle: one high tone with a fast trill, and breath around it.
 
     >>> whistle(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
     """
-    t = _times(duration, rate)
-    pitch = min(0.4 * rate, rng.uniform(2400, 3600))
+    t = _times(duration, sample_rate)
+    pitch = min(0.4 * sample_rate, rng.uniform(2400, 3600))
     trill = np.sin(2 * np.pi * rng.uniform(22, 45) * t)
-    tone = _tone(pitch * (1 + rng.uniform(0.02, 0.05) * trill), [1.0, 0.12], rate)
-    breath = _band_noise(rng, len(t), rate, 0.8 * pitch, 1.25 * pitch)
+    tone = _tone(pitch * (1 + rng.uniform(0.02, 0.05) * trill), [1.0, 0.12], sample_rate)
+    breath = _band_noise(rng, len(t), sample_rate, 0.8 * pitch, 1.25 * pitch)
     return _finish(tone * (1 + rng.uniform(0.2, 0.6) * trill) + 0.1 * _unit(breath))
 
 
-def coloured(rng: Rng, duration: float, rate: int, slope: float | None = None) -> Waveform:
+def coloured(rng: Rng, duration: float, sample_rate: int, slope: float | None = None) -> Waveform:
     """Noise whose power falls as 1 / f^slope: 0 is white, 1 pink, 2 brown, None any between.
 
     >>> coloured(np.random.default_rng(0), 0.5, 16000, slope=1.0).shape
     (8000,)
     """
     exponent = rng.uniform(0.0, 2.0) if slope is None else slope + rng.uniform(-0.15, 0.15)
-    n_samples = len(_times(duration, rate))
-    frequencies = np.fft.rfftfreq(n_samples, 1 / rate)
+    n_samples = len(_times(duration, sample_rate))
+    frequencies = np.fft.rfftfreq(n_samples, 1 / sample_rate)
     gains = np.maximum(frequencies, 20.0) ** (-exponent / 2)  # level below hearing: no rumble
     gains[0] = 0.0
     return _finish(_shaped_noise(rng, n_samples, gains))
 
 
-def white(rng: Rng, duration: float, rate: int) -> Waveform:
+def white(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """White noise, give or take."""
-    return coloured(rng, duration, rate, slope=0.0)
+    return coloured(rng, duration, sample_rate, slope=0.0)
 
 
-def pink(rng: Rng, duration: float, rate: int) -> Waveform:
+def pink(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Pink noise, give or take."""
-    return coloured(rng, duration, rate, slope=1.0)
+    return coloured(rng, duration, sample_rate, slope=1.0)
 
 
-def brown(rng: Rng, duration: float, rate: int) -> Waveform:
+def brown(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Brown noise, give or take."""
-    return coloured(rng, duration, rate, slope=2.0)
+    return coloured(rng, duration, sample_rate, slope=2.0)
 
 
-def hum(rng: Rng, duration: float, rate: int) -> Waveform:
+def hum(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Mains hum of 50 or 60 Hz over a floor of noise."""
-    t = _times(duration, rate)
-    mains = _tone(np.full_like(t, rng.choice([50.0, 60.0])), _rolloff(rng, 12, 1.0), rate)
-    return _finish(_unit(mains) + rng.uniform(0.4, 0.8) * _unit(coloured(rng, duration, rate, 1.0)))
+    t = _times(duration, sample_rate)
+    mains = _tone(np.full_like(t, rng.choice([50.0, 60.0])), _rolloff(rng, 12, 1.0), sample_rate)
+    return _finish(
+        _unit(mains) + rng.uniform(0.4, 0.8) * _unit(coloured(rng, duration, sample_rate, 1.0))
+    )
 
 
-def gusts(rng: Rng, duration: float, rate: int) -> Waveform:
+def gusts(rng: Rng, duration: float, sample_rate: int) -> Waveform:
     """Wind: dark noise that swells and sinks over seconds, never to nothing."""
-    noise = coloured(rng, duration, rate, slope=rng.uniform(1.2, 1.8))
+    noise = coloured(rng, duration, sample_rate, slope=rng.uniform(1.2, 1.8))
     n_points = max(2, round(duration * rng.uniform(0.5, 1.5)) + 1)
     levels_db = np.interp(
-        _times(duration, rate), np.linspace(0, duration, n_points), rng.uniform(-10, 0, n_points)
+        _times(duration, sample_rate),
+        np.linspace(0, duration, n_points),
+        rng.uniform(-10, 0, n_points),
     )
     return _finish(noise * 10 ** (levels_db / 20))
 
 
-def _times(duration: float, rate: int) -> Samples:
+def _times(duration: float, sample_rate: int) -> Samples:
     """Return the time of every sample of a sound, in seconds."""
-    n_samples = round(duration * rate)
-    if n_samples < 1 or rate < 1:
-        raise SettingError(f"A sound needs one sample or more. Got {duration} s at {rate} Hz.")
-    return np.arange(n_samples) / rate
+    n_samples = round(duration * sample_rate)
+    if n_samples < 1 or sample_rate < 1:
+        raise SettingError(
+            f"A sound needs one sample or more. Got {duration} s at {sample_rate} Hz."
+        )
+    return np.arange(n_samples) / sample_rate
 
 
-def _tone(pitch: Samples, weights: Sequence[float] | Samples, rate: int) -> Samples:
+def _tone(pitch: Samples, weights: Sequence[float] | Samples, sample_rate: int) -> Samples:
     """Return a tone with pitch (samples,) in Hz and one weight for each harmonic."""
-    phase = 2 * np.pi * np.cumsum(pitch) / rate
+    phase = 2 * np.pi * np.cumsum(pitch) / sample_rate
     tone = np.zeros_like(phase)
     for order, weight in enumerate(weights, start=1):
-        if order == 1 or order * pitch.max() < 0.45 * rate:
+        if order == 1 or order * pitch.max() < 0.45 * sample_rate:
             tone += weight * np.sin(order * phase)
     return tone
 
@@ -261,18 +273,18 @@ def _repeat(
     duration: float,
     period: float,
     length: float,
-    rate: int,
+    sample_rate: int,
 ) -> Samples:
     """Return `unit` begun every `period` seconds or sooner, the last `length` before the end.
 
     Each is a little louder or softer than the one before, and may ring on for five more lengths.
     """
-    t = _times(duration, rate)
+    t = _times(duration, sample_rate)
     sound = np.zeros_like(t)
     until = max(0.0, duration - length)
-    n_ring = math.ceil(6 * length * rate)
+    n_ring = math.ceil(6 * length * sample_rate)
     for start in np.linspace(0, until, math.ceil(until / period) + 1):
-        first = min(round(start * rate), len(t) - 1)
+        first = min(round(start * sample_rate), len(t) - 1)
         heard = sound[first : first + n_ring]
         heard += rng.uniform(0.7, 1.0) * unit(t[: len(heard)])
     return sound
@@ -282,16 +294,16 @@ def _shaped_noise(rng: Rng, n_samples: int, gains: Samples) -> Samples:
     return np.fft.irfft(np.fft.rfft(rng.standard_normal(n_samples)) * gains, n_samples)
 
 
-def _band_noise(rng: Rng, n_samples: int, rate: int, low: float, high: float) -> Samples:
+def _band_noise(rng: Rng, n_samples: int, sample_rate: int, low: float, high: float) -> Samples:
     """Return noise between two frequencies in Hz, with soft shoulders."""
-    octaves = np.log2(np.maximum(np.fft.rfftfreq(n_samples, 1 / rate), 1.0))
+    octaves = np.log2(np.maximum(np.fft.rfftfreq(n_samples, 1 / sample_rate), 1.0))
     outside = np.maximum(np.log2(low) - octaves, octaves - np.log2(high))
     return _shaped_noise(rng, n_samples, np.exp(-((np.maximum(outside, 0.0) / 0.3) ** 2)))
 
 
-def _smooth(envelope: Samples, seconds: float, rate: int) -> Samples:
+def _smooth(envelope: Samples, seconds: float, sample_rate: int) -> Samples:
     """Return a switched envelope without clicks; it keeps its ends."""
-    half = max(1, round(seconds * rate / 2))
+    half = max(1, round(seconds * sample_rate / 2))
     padded = np.pad(envelope, half, mode="edge")
     sums = np.cumsum(np.insert(padded, 0, 0.0))
     width = 2 * half + 1

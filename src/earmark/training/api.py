@@ -27,17 +27,17 @@ from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import SUFFIX, Bundle
 from earmark.inference.predictions import predict_clips
-from earmark.inference.tuning import Tuned, tune_decoding, tune_gates
+from earmark.inference.tuning import Tuned, tune_clip_thresholds, tune_decoding
 from earmark.plots import plot_history, save
 from earmark.runtime.isa import check_bfloat16, log_instruction_set
 from earmark.runtime.processes import without_main
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, check_checkpoint, read_checkpoint
-from earmark.training.self_training import write_teaching
+from earmark.training.self_training import write_pseudo_labels
 from earmark.training.settings import Settings
 
 PathLike = str | os.PathLike[str]
 MODEL = f"model{SUFFIX}"
-TEACHING = "teaching.npy"
+PSEUDO_LABELS = "pseudo_labels.npy"
 VALID_SHARE = 0.15  # of the training clips, where no validation table is given
 
 
@@ -106,7 +106,9 @@ def train(
         )
     train_clips = train if isinstance(train, Manifest) else Manifest.read(train, audio)
     if strong is not None and teachers:
-        raise SettingError("Frames are learned from onsets and offsets or from teachers, not both.")
+        raise SettingError(
+            "FrameGrid are learned from onsets and offsets or from teachers, not both."
+        )
     if strong is not None:
         train_clips = train_clips.with_events(read_events(strong))
     valid_clips = valid
@@ -132,14 +134,16 @@ def train(
     )
     if teachers and is_first_process():
         begun = resume and (folder / CHECKPOINT).exists()
-        write_teaching(folder / TEACHING, teachers, features, train_clips, chosen, keep=begun)
+        write_pseudo_labels(
+            folder / PSEUDO_LABELS, teachers, features, train_clips, chosen, keep=begun
+        )
     job = Job(
         folder,
         features.folder,
         chosen,
         train_clips,
         valid_clips,
-        folder / TEACHING if teachers else None,
+        folder / PSEUDO_LABELS if teachers else None,
         resume,
         tensorboard,
         progress,
@@ -211,7 +215,7 @@ def tune(
     tuned = tune_decoding(
         [curve.probs for curve in curves],
         np.stack([curve.clip_probs.max(0) for curve in curves]),
-        detector.ruler,
+        detector.grid,
         detector.labels,
         start=start or detector.bundle.decoding,
         **truth,
@@ -384,6 +388,6 @@ def _bundle(
         },
     )
     said = predict_clips(bundle.build_model(), store, valid, settings.features)
-    ruler = settings.model.frames(settings.features.frames)
-    tuned = tune_gates(said.curves, said.clip_probs, ruler, train.labels, valid.tags)
+    grid = settings.model.frames(settings.features.frames)
+    tuned = tune_clip_thresholds(said.curves, said.clip_probs, grid, train.labels, valid.tags)
     return bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(valid)))

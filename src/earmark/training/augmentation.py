@@ -14,9 +14,9 @@ import torch
 from torch import Generator, Tensor
 
 from earmark.errors import SettingError
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 
-_OVERLAY_DB = 6.0  # a clip laid over another is that much louder or softer at most
+_MIXING_DB = 6.0  # a clip laid over another is that much louder or softer at most
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class AugmentConfig:
 
     Args:
         gain_db: louder or softer by up to this, the same for a whole clip.
-        filter_db: the same by mel, up to this, smooth between four mels drawn at random: another
+        eq_db: the same by mel, up to this, smooth between four mels drawn at random: another
             room, another microphone.
         time_shift: seconds by which a clip is rotated at most, either way.
-        overlay: share of the clips that another clip is laid over, up to 6 dB louder or softer, as
+        mixing: share of the clips that another clip is laid over, up to 6 dB louder or softer, as
             if both were heard at once: powers add, and the targets of both hold.
         mixup: parameter of the beta distribution that mixes clips in pairs, and their targets.
         n_time_masks: stretches of time that are blanked (SpecAugment).
@@ -39,9 +39,9 @@ class AugmentConfig:
     """
 
     gain_db: float = 0.0
-    filter_db: float = 0.0
+    eq_db: float = 0.0
     time_shift: float = 0.0
-    overlay: float = 0.0
+    mixing: float = 0.0
     mixup: float = 0.0
     n_time_masks: int = 0
     time_mask: float = 0.5
@@ -53,8 +53,8 @@ class AugmentConfig:
         for name, value in vars(self).items():
             if not value >= 0 or math.isinf(value):
                 raise SettingError(f"augment.{name} must be 0 (off) or more. Got {value!r}.")
-        if self.overlay > 1:
-            raise SettingError(f"augment.overlay is a share, 1 at most. Got {self.overlay}.")
+        if self.mixing > 1:
+            raise SettingError(f"augment.mixing is a share, 1 at most. Got {self.mixing}.")
         if self.label_smoothing >= 1:
             raise SettingError(
                 f"augment.label_smoothing must be below 1. Got {self.label_smoothing}."
@@ -66,33 +66,33 @@ def augment(
     mask: Tensor | None,
     targets: Tensor,
     config: AugmentConfig,
-    ruler: Frames,
+    grid: FrameGrid,
     generator: Generator,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Return a changed batch; shapes stay.
 
     >>> x, t = torch.zeros(2, 500, 80), torch.eye(2)
     >>> rng = torch.Generator().manual_seed(0)
-    >>> louder, _, _ = augment(x, None, t, AugmentConfig(gain_db=6.0), Frames(50), rng)
+    >>> louder, _, _ = augment(x, None, t, AugmentConfig(gain_db=6.0), FrameGrid(50), rng)
     >>> bool((louder[0] == louder[0, 0, 0]).all() and louder[0, 0, 0] != louder[1, 0, 0])
     True
     """
     if config.gain_db:
         log_mel = change_gain(log_mel, config.gain_db, generator)
-    if config.filter_db:
-        log_mel = change_filter(log_mel, config.filter_db, generator)
+    if config.eq_db:
+        log_mel = random_eq(log_mel, config.eq_db, generator)
     if config.time_shift:
-        most_frames = ruler.count(config.time_shift)
+        most_frames = grid.count(config.time_shift)
         log_mel, targets = shift_time(log_mel, mask, targets, most_frames, generator)
-    if config.overlay:
-        log_mel, mask, targets = lay_over(log_mel, mask, targets, config.overlay, generator)
+    if config.mixing:
+        log_mel, mask, targets = mix_clips(log_mel, mask, targets, config.mixing, generator)
     if config.mixup:
-        log_mel, mask, targets = mix_up(log_mel, mask, targets, config.mixup, generator)
+        log_mel, mask, targets = mixup(log_mel, mask, targets, config.mixup, generator)
     if config.n_time_masks:
-        width = max(1, ruler.count(config.time_mask))
-        log_mel = blank(log_mel, mask, 1, config.n_time_masks, width, generator)
+        width = max(1, grid.count(config.time_mask))
+        log_mel = mask_stretches(log_mel, mask, 1, config.n_time_masks, width, generator)
     if config.n_mel_masks:
-        log_mel = blank(log_mel, mask, 2, config.n_mel_masks, config.mel_mask, generator)
+        log_mel = mask_stretches(log_mel, mask, 2, config.n_mel_masks, config.mel_mask, generator)
     if config.label_smoothing:
         targets = targets + config.label_smoothing * (0.5 - targets)
     return log_mel, mask, targets
@@ -104,11 +104,11 @@ def change_gain(log_mel: Tensor, most_db: float, generator: Generator) -> Tensor
     return log_mel + change_db * (math.log(10) / 10)
 
 
-def change_filter(log_mel: Tensor, most_db: float, generator: Generator) -> Tensor:
+def random_eq(log_mel: Tensor, most_db: float, generator: Generator) -> Tensor:
     """Add a line over the mels, bent at two places, to every frame of a clip, within +- `most_db`.
 
     >>> x = torch.zeros(1, 3, 80)
-    >>> filtered = change_filter(x, 6.0, torch.Generator().manual_seed(0))
+    >>> filtered = random_eq(x, 6.0, torch.Generator().manual_seed(0))
     >>> bool((filtered[:, 0] == filtered[:, 2]).all()), filtered.unique().numel() > 40
     (True, True)
     """
@@ -138,21 +138,21 @@ def shift_time(
     return log_mel[clip, rotated], targets[clip, rotated] if targets.ndim == 3 else targets
 
 
-def lay_over(
+def mix_clips(
     log_mel: Tensor, mask: Tensor | None, targets: Tensor, share: float, generator: Generator
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Add another clip of the batch to a share of the clips: their powers, and all they hold.
 
     >>> x, t = torch.zeros(2, 500, 80), torch.eye(2)
     >>> rng = torch.Generator().manual_seed(1)
-    >>> both, _, told = lay_over(x, None, t, 1.0, rng)
+    >>> both, _, told = mix_clips(x, None, t, 1.0, rng)
     >>> bool((both >= 0.2).all() and (both <= 1.7).all()), told.sum()
     (True, tensor(4.))
     """
     batch = len(log_mel)
     partner = torch.randperm(batch, generator=generator)
     chosen = torch.rand(batch, generator=generator) < share
-    other = change_gain(log_mel[partner], _OVERLAY_DB, generator)
+    other = change_gain(log_mel[partner], _MIXING_DB, generator)
     both = torch.logaddexp(log_mel, other)
     if mask is not None:
         other_mask = mask[partner]
@@ -164,7 +164,7 @@ def lay_over(
     return log_mel, mask, torch.where(chosen, torch.maximum(targets, targets[partner]), targets)
 
 
-def mix_up(
+def mixup(
     log_mel: Tensor, mask: Tensor | None, targets: Tensor, alpha: float, generator: Generator
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Mix each clip with another of the batch; both the log-mels and the targets.
@@ -188,7 +188,7 @@ def mix_up(
     return own * log_mel + (1 - own) * log_mel[partner], mask, targets
 
 
-def blank(
+def mask_stretches(
     log_mel: Tensor, mask: Tensor | None, axis: int, n_masks: int, most: int, generator: Generator
 ) -> Tensor:
     """Set stretches of up to `most` frames (axis 1) or mels (axis 2) to the clip's mean."""

@@ -59,7 +59,7 @@ from earmark.training.checkpoint import (
     save_checkpoint,
     write_history,
 )
-from earmark.training.self_training import Teaching
+from earmark.training.self_training import PseudoLabels
 from earmark.training.settings import Settings, TrainingConfig
 
 # Rows and a number of frames -> targets (batch, frames, classes).
@@ -97,7 +97,9 @@ class Job:
     def frame_targets(self, store: FeatureStore) -> "FrameTargets | None":
         """Return what tells when each class sounds in given rows, if anything does."""
         if self.teaching is not None:
-            return Teaching(self.teaching, store, self.train, self.settings.model.time_pool).read
+            return PseudoLabels(
+                self.teaching, store, self.train, self.settings.model.time_pool
+            ).read
         if self.train.events:
             return partial(read_frame_targets, self.train, self.settings.features.frames)
         return None
@@ -115,7 +117,7 @@ def fit(fabric: Fabric, job: Job) -> None:
     )
     wrapped, optimizer = fabric.setup(model, adam)
     state, best = State(), _copy(model)
-    average = _Average(model, config.average)
+    average = _Average(model, config.ema_decay)
     frame_targets = job.frame_targets(store)
     about = job.about(fabric.world_size)
     if job.resume and (job.out / CHECKPOINT).exists():
@@ -155,7 +157,10 @@ def fit(fabric: Fabric, job: Job) -> None:
             train_loss = state.loss_sum / max(1, state.n_clips)
             valid_loss = _validate(fabric, average.model, job, store)
             row = Epoch(state.epoch, rate, train_loss, valid_loss, time.monotonic() - started)
-            if state.end_epoch(row, config.patience, config.max_epochs) or config.keep == "last":
+            if (
+                state.end_epoch(row, config.patience, config.max_epochs)
+                or config.checkpoint == "last"
+            ):
                 best = _copy(average.model)
             written = checkpoint()
             if fabric.is_global_zero:
@@ -181,14 +186,14 @@ def _step(
     torch.manual_seed(seed)  # dropout's
     own_rows = rows[fabric.global_rank :: n_processes]
     batch, mask, targets = read_batch(store, job.train, own_rows)
-    ruler = job.settings.features.frames
+    grid = job.settings.features.frames
     if frame_targets is not None:  # those of clips beside them, the same at every frame
         of_frames = frame_targets(own_rows, batch.shape[1])
         targets = torch.cat([of_frames, targets.unsqueeze(1).expand_as(of_frames)], 2)
-    batch, mask, targets = augment(batch, mask, targets, job.settings.augment, ruler, generator)
+    batch, mask, targets = augment(batch, mask, targets, job.settings.augment, grid, generator)
     if frame_targets is not None:
         targets = pool_targets(targets, mask, job.settings.model.time_pool)
-    share = 1.0 if job.train.events else config.frame_share
+    share = 1.0 if job.train.events else config.frame_loss_weight
     batch = normalise(batch, job.settings.features)
     batch, mask, targets = fabric.to_device((batch, mask, targets))
     pieces = cut_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)

@@ -25,7 +25,7 @@ from earmark.inference.predictions import mean_of, predict_clips
 from earmark.training.settings import Settings
 
 
-class Teaching:
+class PseudoLabels:
     """What teachers say of every frame of the training clips; see `earmark.inference.predictions`."""
 
     def __init__(self, path: Path, store: FeatureStore, clips: Manifest, pool: int) -> None:
@@ -44,7 +44,7 @@ class Teaching:
         return targets
 
 
-def write_teaching(
+def write_pseudo_labels(
     path: Path,
     teachers: Sequence[str | os.PathLike[str]],
     store: FeatureStore,

@@ -1,7 +1,7 @@
-"""A preset, a file and words on the command line -> every setting of a training, strictly.
+"""A preset, a file and overrides on the command line -> every setting of a training, strictly.
 
 Conventions: a setting is named by section and field, `model.pooling`; later sources win (preset,
-then TOML file, then words). An unknown name is an error that suggests the nearest known one, and so
+then TOML file, then overrides). An unknown name is an error that suggests the nearest known one, and so
 is a value of the wrong type: nothing is guessed and nothing is dropped.
 """
 
@@ -20,7 +20,13 @@ from earmark.nn.model import ModelConfig
 from earmark.training.augmentation import AugmentConfig
 
 SCHEDULES = ("constant", "cosine", "plateau")
-KEPT = ("best", "last")
+CHECKPOINTS = ("best", "last")
+# Section -> setting -> its name in model files, results and checkpoints of format 1.
+FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
+    "features": {"sample_rate": "rate"},
+    "training": {"checkpoint": "keep", "ema_decay": "average", "frame_loss_weight": "frame_share"},
+    "augment": {"mixing": "overlay", "eq_db": "filter_db"},
+}
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
 
 
@@ -36,7 +42,7 @@ class TrainingConfig:
         learning_rate: of Adam.
         max_epochs: passes over the training clips at most.
         patience: epochs without a better validation loss after which training stops.
-        keep: the weights of the "best" epoch by validation loss, or of the "last".
+        checkpoint: the weights of the "best" epoch by validation loss, or of the "last".
         seed: of weights, order, dropout and augmentation.
         balanced: draw classes alike instead of clips alike.
         schedule: learning rate "constant", "cosine" (falls to 1 % at max_epochs) or "plateau" (is
@@ -45,9 +51,9 @@ class TrainingConfig:
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is none.
         weight_decay: decoupled, as in AdamW; 0 is plain Adam.
-        frame_share: of the loss that comes from the frames where teachers tell them; the rest is
+        frame_loss_weight: of the loss that comes from the frames where teachers tell them; the rest is
             that of the tags.
-        average: how much of it the average of the weights over the steps keeps at a step, such as
+        ema_decay: how much of it the average of the weights over the steps keeps at a step, such as
             0.999; the average is then what is validated and kept. 0 is none.
         precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
         threads: of each process; 0 shares the cores among the processes.
@@ -59,7 +65,7 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     max_epochs: int = 100
     patience: int = 10
-    keep: str = "best"
+    checkpoint: str = "best"
     seed: int = 0
     balanced: bool = False
     schedule: str = "constant"
@@ -67,8 +73,8 @@ class TrainingConfig:
     warmup: float = 0.0
     gradient_clip: float = 0.0
     weight_decay: float = 0.0
-    frame_share: float = 0.5
-    average: float = 0.0
+    frame_loss_weight: float = 0.5
+    ema_decay: float = 0.0
     precision: str = "32-true"
     threads: int = 0
     checkpoint_seconds: float = 60.0
@@ -76,7 +82,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         choose("schedule of the learning rate", self.schedule, SCHEDULES)
         choose("precision", self.precision, PRECISIONS)
-        choose("epoch to keep", self.keep, KEPT)
+        choose("checkpoint to use", self.checkpoint, CHECKPOINTS)
         for name in ("batch_size", "max_epochs", "patience", "plateau"):
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
@@ -88,26 +94,28 @@ class TrainingConfig:
             "warmup",
             "gradient_clip",
             "weight_decay",
-            "average",
+            "ema_decay",
             "threads",
             "checkpoint_seconds",
         )
         for name in rest:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
-        if not 0 <= self.frame_share <= 1:
-            raise SettingError(f"training.frame_share must be 0 to 1. Got {self.frame_share}.")
-        if self.average >= 1:
-            raise SettingError(f"training.average must be below 1. Got {self.average}.")
+        if not 0 <= self.frame_loss_weight <= 1:
+            raise SettingError(
+                f"training.frame_loss_weight must be 0 to 1. Got {self.frame_loss_weight}."
+            )
+        if self.ema_decay >= 1:
+            raise SettingError(f"training.ema_decay must be below 1. Got {self.ema_decay}.")
 
 
 @dataclass(frozen=True)
 class Settings:
     """Everything that decides a training, but for its data.
 
-    >>> Settings.load("fast", words=["model.pooling=attention", "training.seed=7"]).training.seed
+    >>> Settings.load("fast", overrides=["model.pooling=attention", "training.seed=7"]).training.seed
     7
-    >>> Settings.load("fast", words=["model.poolin=attention"])
+    >>> Settings.load("fast", overrides=["model.poolin=attention"])
     Traceback (most recent call last):
         ...
     earmark.errors.SettingError: There is no setting 'model.poolin'; did you mean ...
@@ -130,17 +138,17 @@ class Settings:
         cls,
         preset: str = "fast",
         config: str | Path | None = None,
-        words: Iterable[str] = (),
+        overrides: Iterable[str] = (),
     ) -> "Settings":
-        """Return a preset, changed by a TOML file and then by words 'section.field=value'."""
+        """Return a preset, changed by a TOML file and then by overrides 'section.field=value'."""
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
         if config is not None:
             _merge(tree, read_toml(Path(config)), str(config))
-        for word in [words] if isinstance(words, str) else words:
-            name, equals, text = word.partition("=")
+        for override in [overrides] if isinstance(overrides, str) else overrides:
+            name, equals, text = override.partition("=")
             section, dot, key = name.strip().partition(".")
             if not equals or not dot:
-                raise SettingError(f"A setting is section.field=value. Got {word!r}.")
+                raise SettingError(f"A setting is section.field=value. Got {override!r}.")
             _merge(tree, {section: {key: _parse(text.strip())}}, "--set")
         return cls._finish(tree)
 
@@ -160,10 +168,20 @@ class Settings:
         return cls.from_dict(tree)
 
     def deciding(self) -> dict[str, dict[str, Any]]:
-        """Return the settings that decide what is learned: all but those of the machine."""
+        """Return the settings that decide what is learned, for fingerprints: not the machine's.
+
+        Under their first names (`FIRST_NAMES`), so that a renamed setting keeps the fingerprint of
+        results and checkpoints that were written before.
+
+        >>> Settings().deciding()["training"]["average"]
+        0.0
+        """
         tree = self.to_dict()
         for name in ("threads", "checkpoint_seconds"):
             del tree["training"][name]
+        for section, names in FIRST_NAMES.items():
+            for name, first in names.items():
+                tree[section][first] = tree[section].pop(name)
         return tree
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -195,7 +213,9 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
         for key, value in values.items():
             choose("setting", f"{section}.{key}", known)
             if isinstance(value, bool) != isinstance(tree[section][key], bool):
-                wanted = "true or false" if isinstance(tree[section][key], bool) else "no such word"
+                wanted = (
+                    "true or false" if isinstance(tree[section][key], bool) else "no such override"
+                )
                 raise SettingError(f"{where}: {section}.{key} takes {wanted}. Got {value!r}.")
             tree[section][key] = value
 

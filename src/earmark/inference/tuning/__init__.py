@@ -19,10 +19,10 @@ a `start` with hysteresis, whose low threshold then covers what the tuned one ha
 threshold may fit no others than those few.
 
 From events (strong): segment counts, as `earmark.metrics` makes them. For each class, and each
-median of the grid, the threshold is exact without hysteresis, gap filling and dropping: a segment's
+median of the search_grid, the threshold is exact without hysteresis, gap filling and dropping: a segment's
 score is the highest filtered probability in it, and one sort gives the counts at every threshold.
 (Filtering first and thresholding later is the same as the other way round.) From the best of these
-and of `start` a coordinate search goes on, one setting at a time over the grid and the gate, as
+and of `start` a coordinate search goes on, one setting at a time over the search_grid and the gate, as
 long as the score rises: that part finds a good rule, not surely the best. With `f_measure` or
 `error_rate`, which classes share, it then goes round the classes, the others held fixed.
 
@@ -34,13 +34,20 @@ Whatever is found is never worse than `start` on the data it was tuned on, unles
     turns       class after class, the others held fixed
     tags        from weak labels
     line        all clips end to end, so that a rule is tried at once
-    events      from strong labels: Grid, and the search
-    tune        tune_decoding, and tune_gates as training does it
+    events      from strong labels: SearchGrid, and the search
+    tune        tune_decoding, and tune_clip_thresholds as training does it
 """
 
-from earmark.inference.tuning.events import Grid
+from earmark.inference.tuning.events import SearchGrid
 from earmark.inference.tuning.result import ClassReport, Tuned
 from earmark.inference.tuning.thresholds import OBJECTIVES
-from earmark.inference.tuning.tune import tune_decoding, tune_gates
+from earmark.inference.tuning.tune import tune_clip_thresholds, tune_decoding
 
-__all__ = ["OBJECTIVES", "ClassReport", "Grid", "Tuned", "tune_decoding", "tune_gates"]
+__all__ = [
+    "OBJECTIVES",
+    "ClassReport",
+    "SearchGrid",
+    "Tuned",
+    "tune_clip_thresholds",
+    "tune_decoding",
+]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from earmark.errors import SettingError
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.inference.decoding import Decoding, Floats
 from earmark.inference.tuning.thresholds import Bounds
 
@@ -17,7 +17,7 @@ from earmark.inference.tuning.thresholds import Bounds
 class Clips:
     """The validation clips, checked; the arguments are those of `tune_decoding`.
 
-    >>> Clips([np.zeros((5, 2))], np.zeros((1, 1)), Frames(12.5), Decoding.uniform(["dog"]), (0, 1))
+    >>> Clips([np.zeros((5, 2))], np.zeros((1, 1)), FrameGrid(12.5), Decoding.uniform(["dog"]), (0, 1))
     Traceback (most recent call last):
         ...
     earmark.errors.SettingError: bounds must be 0 < lowest < highest <= 1. Got (0, 1).
@@ -27,13 +27,13 @@ class Clips:
         self,
         curves: Sequence[Floats],
         clip_probs: Floats,
-        ruler: Frames,
+        grid: FrameGrid,
         start: Decoding,
         bounds: Bounds,
     ) -> None:
         if not 0 < bounds[0] < bounds[1] <= 1:
             raise SettingError(f"bounds must be 0 < lowest < highest <= 1. Got {bounds!r}.")
-        self.ruler, self.start, self.bounds, self.labels = ruler, start, bounds, start.labels
+        self.grid, self.start, self.bounds, self.labels = grid, start, bounds, start.labels
         self.curves = [np.asarray(curve) for curve in curves]
         self.clip_probs = np.asarray(clip_probs, dtype=np.float64)
         self._check()

@@ -33,9 +33,9 @@ class Line:
     Shape: `truth` (classes, segments of the line).
 
     >>> from earmark.inference.decoding import Decoding
-    >>> from earmark.frames import Frames
+    >>> from earmark.frames import FrameGrid
     >>> curve, gate = np.repeat([[0.9], [0.1]], 25, axis=0), np.array([[0.9]])
-    >>> clips = Clips([curve], gate, Frames(12.5), Decoding.uniform(["dog"]), (0.05, 0.95))
+    >>> clips = Clips([curve], gate, FrameGrid(12.5), Decoding.uniform(["dog"]), (0.05, 0.95))
     >>> line = Line(clips, [[Event(1, 3, "dog")]], 0.0, None, 1.0)
     >>> line.truth[0].tolist(), line.active(0, Rule()).tolist()
     ([False, True, True, False], [True, True, False, False])
@@ -53,13 +53,13 @@ class Line:
         data.check_length("reference", reference)
         data.check_length("durations", ends)
         self.data = data
-        self.pad = data.ruler.index(max([max_gap, *data.start.max_gap])) + 1
+        self.pad = data.grid.index(max([max_gap, *data.start.max_gap])) + 1
         self.curves = [
-            curve if end == math.inf else curve[: data.ruler.count(end)]
+            curve if end == math.inf else curve[: data.grid.count(end)]
             for curve, end in zip(data.curves, ends, strict=True)
         ]
         longest = max(map(len, self.curves), default=0)
-        edges = np.array([data.ruler.onset(index) for index in range(longest + 1)])
+        edges = np.array([data.grid.onset(index) for index in range(longest + 1)])
         # of each frame: the first segment that it touches, and the one after its last
         spans: list[NDArray[np.int64]] = []
         true_spans: list[tuple[int, int, int]] = []
@@ -92,7 +92,7 @@ class Line:
 
     def filtered(self, at: int, median: float) -> Reals:
         """(frames of the line,): the filtered curves of one class, 0 in the pads."""
-        window = window_frames(median, self.data.ruler)
+        window = window_frames(median, self.data.grid)
         if window not in self._filtered:
             pad = np.zeros((self.pad, len(self.data.labels)), dtype=np.float32)
             pieces = [x for curve in self.curves for x in (median_filter(curve, window), pad)]
@@ -102,12 +102,12 @@ class Line:
 
     def active(self, at: int, rule: Rule) -> Mask:
         """(segments of the line,): where the rule finds the class."""
-        ruler = self.data.ruler
+        grid = self.data.grid
         values = self.filtered(at, rule.median)
-        is_open = (self.data.clip_probs[:, at] >= rule.tag_threshold)[self.clip_of_frame]
+        is_open = (self.data.clip_probs[:, at] >= rule.clip_threshold)[self.clip_of_frame]
         low, high = ((values >= x) & is_open for x in (rule.low_threshold, rule.threshold))
         starts, stops = find_runs(
-            low, high, ruler.index(rule.max_gap), ruler.count(rule.min_duration)
+            low, high, grid.index(rule.max_gap), grid.count(rule.min_duration)
         )
         change = np.zeros(self.truth.shape[1] + 1, dtype=np.int64)
         np.add.at(change, self.first[starts], 1)
@@ -117,7 +117,7 @@ class Line:
     def peaks(self, at: int, rule: Rule) -> Reals:
         """(segments of the line,): the threshold up to which a plain rule finds the class there."""
         values = self.filtered(at, rule.median)
-        values[~(self.data.clip_probs[:, at] >= rule.tag_threshold)[self.clip_of_frame]] = 0
+        values[~(self.data.clip_probs[:, at] >= rule.clip_threshold)[self.clip_of_frame]] = 0
         peaks = np.zeros(self.truth.shape[1])
         span = self.stop - self.first
         for step in range(int(span.max(initial=0))):  # two, unless frames are long

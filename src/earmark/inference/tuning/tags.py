@@ -30,10 +30,10 @@ def tune_on_tags(
 ) -> Tuned:
     """Return the decoding that does best on tags; the arguments are those of `tune_decoding`.
 
-    >>> from earmark.frames import Frames
+    >>> from earmark.frames import FrameGrid
     >>> curves = [np.full((5, 1), prob) for prob in (0.25, 0.75)]
     >>> start = Decoding.uniform(["dog"], 0.9)
-    >>> clips = Clips(curves, np.array([[0.25], [0.75]]), Frames(12.5), start, (0.05, 0.95))
+    >>> clips = Clips(curves, np.array([[0.25], [0.75]]), FrameGrid(12.5), start, (0.05, 0.95))
     >>> tune_on_tags(clips, [(), ("dog",)], "tags").decoding.threshold
     (0.5,)
     """
@@ -78,7 +78,7 @@ class _Search(Turns):
         self.peaks = [self._peaks(at) for at in range(len(data.labels))]
 
     def _peaks(self, at: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        window = window_frames(self.start[at].median, self.data.ruler)
+        window = window_frames(self.start[at].median, self.data.grid)
         columns = (curve[:, at : at + 1].astype(np.float64) for curve in self.data.curves)
         # A clip without frames has no peak, and is never tagged.
         return np.array([median_filter(column, window).max(initial=0.0) for column in columns])
@@ -86,7 +86,7 @@ class _Search(Turns):
     def active_of(self, at: int, rule: Rule) -> Mask:
         """(clips,), of one class."""
         gates = self.data.clip_probs[:, at]
-        return np.asarray((gates >= rule.tag_threshold) & (self.peaks[at] >= rule.threshold))
+        return np.asarray((gates >= rule.clip_threshold) & (self.peaks[at] >= rule.threshold))
 
     def share_thresholds(self) -> list[Rule]:
         """Return the rules of the start, with what is tuned the same for all classes."""
@@ -101,9 +101,9 @@ class _Search(Turns):
         asked = np.repeat([rule.threshold for rule in rules], self.truth.shape[1])
         gate = share.best_threshold(np.where(peaks >= asked, gates, -np.inf), bounds)
         # No gate, and those of the start, may lie outside the bounds and do better.
-        options = (gate, 0.0, *sorted({rule.tag_threshold for rule in self.start}))
+        options = (gate, 0.0, *sorted({rule.clip_threshold for rule in self.start}))
         return max(
-            ([rule._replace(tag_threshold=option) for rule in rules] for option in options),
+            ([rule._replace(clip_threshold=option) for rule in rules] for option in options),
             key=self.value,
         )
 
@@ -121,7 +121,7 @@ class _Search(Turns):
         if self.threshold_from == "tags":
             rule = with_threshold(rule, share.best_threshold(peaks, bounds))
         scores = np.where(peaks >= rule.threshold, gates, -np.inf)
-        gated = rule._replace(tag_threshold=share.best_threshold(scores, bounds))
+        gated = rule._replace(clip_threshold=share.best_threshold(scores, bounds))
         # No gate, and the gate of the start, may lie outside the bounds and do better.
-        best = max(gated, rule._replace(tag_threshold=0.0), start, key=value)
+        best = max(gated, rule._replace(clip_threshold=0.0), start, key=value)
         return best if now == start or value(best) > value(now) else now

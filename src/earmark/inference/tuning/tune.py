@@ -8,16 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
-from earmark.frames import Frames
+from earmark.frames import FrameGrid
 from earmark.inference.decoding import Decoding, Floats
 from earmark.inference.tuning.clips import Clips
-from earmark.inference.tuning.events import Grid, tune_on_events
+from earmark.inference.tuning.events import SearchGrid, tune_on_events
 from earmark.inference.tuning.line import Line
 from earmark.inference.tuning.result import Tuned
 from earmark.inference.tuning.tags import tune_on_tags
 from earmark.inference.tuning.thresholds import OBJECTIVES, Bounds
 
-# Where `tune_gates` starts. Tags tell nothing of time, so these are ours and stay: a median
+# Where `tune_clip_thresholds` starts. Tags tell nothing of time, so these are ours and stay: a median
 # against single frames, hysteresis since an event need not be loud throughout, and gaps and events
 # shorter than three frames are taken for noise. Tags tell which clips hold a class: the gate.
 START: Mapping[str, float] = {
@@ -32,7 +32,7 @@ START: Mapping[str, float] = {
 def tune_decoding(
     curves: Sequence[Floats],
     clip_probs: Floats,
-    ruler: Frames,
+    grid: FrameGrid,
     labels: Sequence[str],
     *,
     tags: Sequence[Collection[str]] | None = None,
@@ -41,7 +41,7 @@ def tune_decoding(
     threshold_from: str = "tags",
     shared: bool = False,
     objective: str = "class_f_measure",
-    grid: Grid | None = None,
+    search_grid: SearchGrid | None = None,
     durations: Sequence[float] | None = None,
     resolution: float = 1.0,
     bounds: Bounds = (0.05, 0.95),
@@ -55,7 +55,7 @@ def tune_decoding(
     Args:
         curves: frame probabilities of each clip, without padding.
         clip_probs: clip probabilities.
-        ruler: of the frames.
+        grid: of the frames.
         labels: the classes, in the order of the columns.
         tags: the labels of each clip; tunes from tags.
         reference: the events of each clip; tunes from events. Give one of the two.
@@ -64,7 +64,7 @@ def tune_decoding(
         shared: with tags and the objective "f_measure", tune the same for all classes.
         objective: one of `OBJECTIVES`: the mean of the classes' F1, or the overall F-measure or
             error rate; of clips with tags, of segments with events.
-        grid: with events, what to try.
+        search_grid: with events, what to try.
         durations: with events, the length of each clip in seconds, as for `decode_events`.
         resolution: with events, length of a segment in seconds.
         bounds: lowest and highest threshold to look for.
@@ -73,7 +73,7 @@ def tune_decoding(
     >>> curves = [np.full((5, 1), p) for p in (0.1, 0.2, 0.4, 0.5)]
     >>> clip_probs = np.array([[0.1], [0.2], [0.4], [0.5]])
     >>> tags = [set(), set(), {"dog"}, {"dog"}]
-    >>> tuned = tune_decoding(curves, clip_probs, Frames(12.5), ["dog"], tags=tags)
+    >>> tuned = tune_decoding(curves, clip_probs, FrameGrid(12.5), ["dog"], tags=tags)
     >>> tuned.start_score, tuned.score, round(tuned.decoding.threshold[0], 3)
     (0.6666666666666666, 1.0, 0.3)
     """
@@ -82,7 +82,7 @@ def tune_decoding(
         raise SettingError(
             f"start must have the labels {', '.join(labels)}. Got {', '.join(start.labels)}."
         )
-    data = Clips(curves, clip_probs, ruler, start, bounds)
+    data = Clips(curves, clip_probs, grid, start, bounds)
     if (tags is None) == (reference is None):
         raise SettingError("Tuning takes either tags=... (weak) or reference=... (strong).")
     choose("objective", objective, OBJECTIVES)
@@ -97,15 +97,15 @@ def tune_decoding(
     assert reference is not None
     if not (math.isfinite(resolution) and resolution > 0):
         raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
-    grid = grid or Grid()
-    line = Line(data, reference, max(grid.max_gap), durations, resolution)
-    return tune_on_events(line, grid, objective)
+    search_grid = search_grid or SearchGrid()
+    line = Line(data, reference, max(search_grid.max_gap), durations, resolution)
+    return tune_on_events(line, search_grid, objective)
 
 
-def tune_gates(
+def tune_clip_thresholds(
     curves: Sequence[Floats],
     clip_probs: Floats,
-    ruler: Frames,
+    grid: FrameGrid,
     labels: Sequence[str],
     tags: Sequence[Collection[str]],
     threshold_from: str = "start",
@@ -118,14 +118,14 @@ def tune_gates(
 
     >>> import numpy as np
     >>> curves = [np.full((5, 1), 0.9)] * 2
-    >>> tuned = tune_gates(curves, np.array([[0.2], [0.6]]), Frames(12.5), ["dog"], [(), ["dog"]])
-    >>> tuned.decoding.low_threshold, tuned.decoding.tag_threshold
+    >>> tuned = tune_clip_thresholds(curves, np.array([[0.2], [0.6]]), FrameGrid(12.5), ["dog"], [(), ["dog"]])
+    >>> tuned.decoding.low_threshold, tuned.decoding.clip_threshold
     ((0.1,), (0.4,))
     """
     return tune_decoding(
         curves,
         clip_probs,
-        ruler,
+        grid,
         labels,
         tags=tags,
         start=Decoding.uniform(labels, **START),
