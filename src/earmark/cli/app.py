@@ -5,6 +5,7 @@ commands, so that `earmark --help` need not wait for torch.
 """
 
 import json
+import logging
 import os
 import sys
 from pathlib import Path
@@ -72,6 +73,10 @@ def main() -> None:
     # training beside two busy processes fell from 50 to under 3 clips a second. Spinning briefly,
     # it falls to 20, and alone it loses 6 to 9 %. Read when torch is loaded; yours goes first.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("earmark: %(message)s"))
+    logging.getLogger("earmark").addHandler(handler)
+    logging.getLogger("earmark").setLevel(logging.INFO)
     try:
         app()
     except EarmarkError as error:
