@@ -1,4 +1,4 @@
-"""The recipe of DCASE 2017 task 4: from the official lists and stand-in audio to Table 2."""
+"""The recipe of DCASE 2017 task 4, with the official lists and noise in place of the audio."""
 
 import json
 import subprocess
@@ -11,8 +11,8 @@ from tones import RATE, SMALL
 from earmark.audio.encode import write_audio
 from earmark.errors import DataError, SettingError
 from earmark.experiments.dcase2017 import (
-    CELLS,
     CLASSES,
+    CONFIGURATIONS,
     PUBLISHED,
     TESTS,
     TRAINING,
@@ -22,7 +22,7 @@ from earmark.experiments.dcase2017 import (
 from earmark.formats.events import read_events
 from earmark.formats.tags import read_tags
 
-WORDS = [*SMALL, "training.threads=1", "training.max_epochs=1"]
+OVERRIDES = [*SMALL, "training.threads=1", "training.max_epochs=1"]
 N_CLIPS = {TRAINING: 60, TESTS["development"]: 10, TESTS["evaluation"]: 10}
 
 
@@ -58,19 +58,20 @@ def home(dcase2017, tmp_path_factory):
 def done(home):
     command = [
         sys.executable, "-m", "earmark", "recipe", "dcase2017", "--lists", "lists", "--audio",
-        "audio", "--out", "out", "--preset", "fast", "--cell", "linear, single", "--cell",
-        "linear, hierarchical", *(part for word in WORDS for part in ("--set", word)),
+        "audio", "--out", "out", "--preset", "fast", "--configuration", "linear, single",
+        "--configuration", "linear, hierarchical",
+        *(part for override in OVERRIDES for part in ("--set", override)),
     ]  # fmt: skip
     return subprocess.run(command, cwd=home, capture_output=True, text=True, check=True)
 
 
-def test_it_prints_the_rows_of_the_papers_table_beside_the_published_ones(done):
+def test_it_prints_the_rows_of_the_papers_table_next_to_the_published_ones(done):
     second, third = done.stdout.split("**Table 3 of the paper**")
     rows = [line for line in second.splitlines() if line.startswith("| ")]
     ours = [line for line in rows[1:] if "published" not in line]
     assert len(ours) == 6
     assert ours[0].startswith("| linear, development | 0.")
-    assert ours[2].count(" - ") == 14  # exp was not asked for
+    assert ours[2].count(" - ") == 14  # exp was not trained
     assert "| linear, evaluation, published | 0.21 | 0.36 | 0.18 | 0.76 | 0.53" in done.stdout
     systems = [line for line in third.splitlines() if line.startswith("| ")][1:]
     assert [line.split(" | ")[0] for line in systems[-2:]] == [
@@ -82,8 +83,8 @@ def test_it_prints_the_rows_of_the_papers_table_beside_the_published_ones(done):
 
 
 def test_missing_audio_is_counted_and_left_out(home, done):
-    assert f"{TRAINING}: 54 of 60 clips found, 6 missing, as " in done.stderr
-    assert f"{TESTS['evaluation']}: 9 of 10 clips found, 1 missing" in done.stderr
+    assert f"{TRAINING}: 54 of 60 clips exist, 6 missing, such as " in done.stderr
+    assert f"{TESTS['evaluation']}: 9 of 10 clips exist, 1 missing" in done.stderr
     tables = home / "out" / "tables"
     assert len(read_events(tables / "evaluation.tsv")) == 9
     train, valid = (read_tags(tables / f"{name}.tsv") for name in ("train", "valid"))
@@ -91,30 +92,30 @@ def test_missing_audio_is_counted_and_left_out(home, done):
     assert not set(train) & set(valid)
 
 
-def test_clips_whose_label_was_found_wrong_count_without_events(home, done):
+def test_clips_with_a_wrong_label_count_without_events(home, done):
     rows = (home / "lists" / TESTS["evaluation"]).read_text().splitlines()
     wrong = {row.split("\t")[0] for row in rows if row.split("\t")[1:3] == ["0", "0"]}
     wrong -= {row.split("\t")[0] for row in rows if row.split("\t")[1:3] != ["0", "0"]}
     kept = read_events(home / "out" / "tables" / "evaluation.tsv")
-    assert wrong & set(kept), "the sample should hold such a clip"
+    assert wrong & set(kept), "the sample should contain such a clip"
     assert all(kept[name] == [] for name in wrong & set(kept))
 
 
-def test_run_again_it_has_nothing_left_to_do(home, done):
-    told = []
-    cells = ["linear, single", "linear, hierarchical"]
-    sets = run_dcase2017(
-        home / "lists", home / "audio", home / "out", cells,
-        preset="fast", settings=WORDS, tell=told.append,
+def test_called_again_it_has_nothing_left_to_do(home, done, caplog):
+    caplog.set_level("INFO", "earmark")
+    configurations = ["linear, single", "linear, hierarchical"]
+    comparisons = run_dcase2017(
+        home / "lists", home / "audio", home / "out", configurations,
+        preset="fast", settings=OVERRIDES,
     )  # fmt: skip
-    assert [line for line in told if "units" in line] == ["2 units, 2 of them done already."] * 2
-    assert sum("clips found" in line for line in told) == 3  # what is missing is told every time
+    assert [x for x in caplog.messages if "runs" in x] == ["2 of 2 runs are done."] * 2
+    assert sum("clips exist" in x for x in caplog.messages) == 3  # every time
     result = json.loads((home / "out" / "development" / "linear-single-seed0.json").read_text())
-    found = sets["development"].cells["linear, single"]["er"].mean
-    assert found == pytest.approx(result["scores"]["weak"]["error_rate"])
+    error_rate = comparisons["development"].summaries["linear, single"]["er"].mean
+    assert error_rate == pytest.approx(result["scores"]["clip_and_frame"]["error_rate"])
 
 
-def test_networks_are_trained_once_for_both_test_sets(home, done):
+def test_models_are_trained_once_for_both_test_sets(home, done):
     by_set = [
         json.loads((home / "out" / name / "linear-single-seed0.json").read_text())["training"]
         for name in TESTS
@@ -124,7 +125,7 @@ def test_networks_are_trained_once_for_both_test_sets(home, done):
 
 def test_the_published_rows_are_sums_of_their_parts():
     for rows in PUBLISHED.values():
-        assert tuple(rows) == CELLS
+        assert tuple(rows) == CONFIGURATIONS
         for row in rows.values():
             assert row.s + row.d + row.i == pytest.approx(row.er, abs=0.011)
             assert 2 * row.p * row.r / (row.p + row.r) == pytest.approx(row.f1, abs=2e-4)
@@ -136,16 +137,16 @@ def test_the_classes_are_the_official_ones(dcase2017):
     assert "Air horn, truck horn" in labels
 
 
-def test_bad_input_is_told_in_a_sentence(home, tmp_path):
-    with pytest.raises(DataError, match="give the folder of the official lists"):
+def test_bad_input_is_explained(home, tmp_path):
+    with pytest.raises(DataError, match="must be the folder of the official lists"):
         run_dcase2017(tmp_path, home / "audio", tmp_path / "out")
-    with pytest.raises(DataError, match="Not one of the 60 clips"):
+    with pytest.raises(DataError, match="None of the 60 clips"):
         run_dcase2017(home / "lists", home / "lists", tmp_path / "out")
     with pytest.raises(SettingError, match="did you mean 'linear, single'"):
         run_dcase2017(home / "lists", home / "audio", tmp_path / "out", ["linear single"])
-    for word in ("model.pooling=max", "model.stages=[2]", "training.seed=7"):
-        with pytest.raises(SettingError, match=f"sets {word.split('=')[0]} itself"):
-            run_dcase2017(home / "lists", home / "audio", tmp_path / "out", settings=[word])
+    for override in ("model.pooling=max", "model.stages=[2]", "training.seed=7"):
+        with pytest.raises(SettingError, match=f"sets {override.split('=')[0]} itself"):
+            run_dcase2017(home / "lists", home / "audio", tmp_path / "out", settings=[override])
     (tmp_path / CLASSES).write_bytes(b"1\t\xff\xfe\n")
     with pytest.raises(DataError, match="is not in UTF-8"):
         read_classes(tmp_path / CLASSES)

@@ -1,54 +1,56 @@
-"""Words -> compare and recipe: many trainings of one plan."""
+"""The commands `earmark compare` and `earmark recipe`: many training runs and their tables."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import JsonOption, app, print_json, tell
+from earmark.cli.app import JsonOption, app, print_json
 
 
 @app.command()
 def compare(
-    plan: Annotated[Path, typer.Argument(help="TOML file: tables, settings, cells, seeds.")],
+    plan: Annotated[
+        Path, typer.Argument(help="TOML file with tables, settings, configurations and seeds.")
+    ],
     data: Annotated[
-        Path | None, typer.Option(help="Folder of its tables; else the plan's.")
+        Path | None, typer.Option(help="Folder of the tables; by default that of the plan.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for results and tables.")] = Path(
         "comparison"
     ),
     work: Annotated[
-        Path | None, typer.Option(help="Folder for features and models; else OUT/work.")
+        Path | None, typer.Option(help="Folder for features and models; by default OUT/work.")
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Units at a time; else one a core.")
+        int | None, typer.Option(min=1, help="Runs at a time; by default one per core.")
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train every cell of a plan with every seed, and tell which differences are real."""
+    """Train every configuration of a plan with every seed and compare the results."""
     from earmark.experiments import Plan, run_plan, write_tables
     from earmark.experiments.table import comparison_tables
 
-    read = Plan.read(plan, data)
+    comparison_plan = Plan.read(plan, data)
     out.mkdir(parents=True, exist_ok=True)
     try:
-        results = run_plan(read, out, work or out / "work", processes, tell)
+        results = run_plan(comparison_plan, out, work, processes)
     except KeyboardInterrupt:
-        tell("stopped; go on with the same command.")
+        typer.echo("earmark: stopped; the same command resumes.", err=True)
         raise typer.Exit(130) from None
-    comparisons = write_tables(read, results, out)
+    comparisons = write_tables(comparison_plan, results, out)
     if as_json:
         print_json({comparison.tuning: comparison.to_dict() for comparison in comparisons})
         return
-    tables = [grid for comparison in comparisons for grid in comparison_tables(comparison)]
+    tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
     if markdown:
-        print("\n\n".join(grid.to_markdown() for grid in tables))
+        print("\n\n".join(table.to_markdown() for table in tables))
         return
     from rich.console import Console
 
-    for grid in tables:
-        Console().print(grid.to_rich())
+    for table in tables:
+        Console().print(table.to_rich())
 
 
 @app.command()
@@ -56,40 +58,42 @@ def recipe(
     task: Annotated[str, typer.Argument(help="dcase2017")],
     lists: Annotated[Path, typer.Option(help="Folder of the official lists.")],
     audio: Annotated[Path, typer.Option(help="Folder of the clips.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for all that comes of it.")],
-    cells: Annotated[
+    out: Annotated[Path, typer.Option("--out", help="Folder for tables, results and models.")],
+    configurations: Annotated[
         list[str] | None,
-        typer.Option("--cell", help="Such as 'linear, hierarchical'; may be repeated; else all."),
+        typer.Option(
+            "--configuration",
+            help="Such as 'linear, hierarchical'; may be repeated; by default all six.",
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each cell.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration.")] = 1,
     preset: Annotated[str, typer.Option(help="paper or fast.")] = "paper",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting, as in training.max_epochs=20.")
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Units at a time.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """From the official lists of a task and your audio to the table of the paper."""
+    """Train on the official lists of a task and your audio, and print the paper's tables."""
     from earmark.errors import choose
     from earmark.experiments.dcase2017 import PUBLISHED, paper_table, run_dcase2017, systems_table
 
     choose("recipe", task, ("dcase2017",))
-    sets = run_dcase2017(
+    comparisons = run_dcase2017(
         lists,
         audio,
         out,
-        cells,
+        configurations,
         seeds=seeds,
         preset=preset,
         settings=settings or (),
         processes=processes,
-        tell=tell,
     )
     if as_json:
-        print_json({name: found.to_dict() for name, found in sets.items()})
+        print_json({name: comparison.to_dict() for name, comparison in comparisons.items()})
         return
     rows: dict[str, Any] = {}
-    for name, found in sets.items():
-        rows |= {name: found, f"{name}, published": PUBLISHED[name]}
+    for name, comparison in comparisons.items():
+        rows |= {name: comparison, f"{name}, published": PUBLISHED[name]}
     print(paper_table("Table 2 of the paper", rows).to_markdown())
-    print("\n" + systems_table(sets).to_markdown())
+    print("\n" + systems_table(comparisons).to_markdown())

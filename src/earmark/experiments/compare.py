@@ -1,141 +1,172 @@
-"""A plan -> the results of all its units, one finished unit at a time, and the table of them.
+"""Execute all runs of a plan, in parallel and resumable, and write the tables of their results.
 
-Conventions: `out` holds one JSON file a unit, the table as Markdown and JSON, and the picture;
-`work` holds features, checkpoints and models, and may be thrown away. Units run side by side in
-processes of one thread each, which on a CPU is faster than one after the other with all threads.
-What is done is never done again, but for models that others need and that `work` has lost; a unit
-that was stopped goes on from its checkpoint.
+Conventions: `out` holds one JSON file per run, the tables as Markdown, JSON and CSV, and a figure;
+`work` holds features, checkpoints and models, and can be deleted. Runs are executed in parallel
+processes with one thread each: on a CPU that is faster than one after the other with all threads.
+A finished run is never executed again, except to restore a model that another run needs and `work`
+no longer has; an interrupted run resumes from its checkpoint. Progress is logged.
 """
 
 import json
+import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from earmark.errors import SettingError
-from earmark.experiments.plan import Plan, Unit
-from earmark.experiments.run import Bench, Result, run_unit, train_unit
-from earmark.experiments.table import METRICS, Comparison, compare_results, comparison_tables
+from earmark.experiments.plan import Configuration, Plan, Run
+from earmark.experiments.run import RunResult, Workspace, execute_run, train_run
+from earmark.experiments.table import (
+    METRICS,
+    Comparison,
+    compare_results,
+    comparison_tables,
+    difference_csv,
+    summary_csv,
+)
 from earmark.files import atomic_write, locked
 from earmark.metrics.report import finite
 from earmark.plots import plot_runs, save
 from earmark.runtime.machine import n_cores
 from earmark.runtime.processes import map_as_done
 
-TABLE, PICTURE = "table", "runs.png"
+TABLE, DIFFERENCES, FIGURE = "table", "table-differences", "runs.png"
+
+logger = logging.getLogger(__name__)
 
 
 def run_plan(
-    plan: Plan,
-    out: Path,
-    work: Path,
-    processes: int | None = None,
-    tell: Callable[[str], object] = lambda sentence: None,
-) -> list[Result]:
-    """Run what is not done yet; return all results, in the order of the plan."""
-    units = plan.units()
-    todo = [unit for unit in units if read_result(out, unit) is None]
-    tell(f"{len(units)} units, {len(units) - len(todo)} of them done already.")
+    plan: Plan, out: Path, work: Path | None = None, processes: int | None = None
+) -> list[RunResult]:
+    """Execute the runs that are not finished; return all results, in the order of the plan.
+
+    Args:
+        plan: of the comparison.
+        out: folder for the results.
+        work: folder for features, checkpoints and models; `out`/work by default.
+        processes: runs at a time; one per core by default.
+    """
+    work = work or out / "work"
+    runs = plan.runs()
+    todo = [run for run in runs if read_result(out, run) is None]
+    logger.info("%d of %d runs are done.", len(runs) - len(todo), len(runs))
     if todo:
         processes = processes or n_cores()
-        bench = Bench(plan, work)
-        for reason in bench.compute_features(todo[0]).failed.values():
-            tell(f"Set aside: {reason}")
+        workspace = Workspace(plan, work)
+        for reason in workspace.compute_features(todo[0]).failed.values():
+            logger.warning("Left out: %s", reason)
         started = time.monotonic()
-        work_on = partial(_run, bench, out, 1 if processes > 1 else 0)
-        lost = _lost(todo, bench)
-        for done, unit in enumerate(_in_turns(work_on, [*lost, *todo], processes), 1):
+        execute = partial(_execute, workspace, out, 1 if processes > 1 else 0)
+        lost = _find_lost(todo, workspace)
+        for done, run in enumerate(_execute_in_order(execute, [*lost, *todo], processes), 1):
             n_left = len(lost) + len(todo) - done
             left = (time.monotonic() - started) / done * n_left
-            tell(f"{unit.key} is done; {n_left} to go, about {_hours(left)}.")
-    return [result for unit in units if (result := read_result(out, unit)) is not None]
+            logger.info("%s is done; %d left, about %s.", run.key, n_left, _duration_text(left))
+    return [result for run in runs if (result := read_result(out, run)) is not None]
 
 
-def read_result(out: Path, unit: Unit) -> Result | None:
-    """Return the result of a unit, if it is there; raise if it is that of another plan."""
-    path = out / f"{unit.key}.json"
+def read_result(out: Path, run: Run) -> RunResult | None:
+    """Return the result of a run, or None; raise if the file belongs to another plan."""
+    path = out / f"{run.key}.json"
     if not path.exists():
         return None
-    result = Result.read(path)
-    if result.fingerprint != unit.fingerprint:
+    result = RunResult.read(path)
+    if result.fingerprint != run.fingerprint:
         raise SettingError(
-            f"{path} was made with other settings, tables or runs to build on than the plan has "
-            "now, or scored in another way; choose another --out, or remove it."
+            f"{path} is the result of other settings, tables, teacher models or ensemble members "
+            "than the plan has now, or of another version of the scoring. Choose another folder "
+            "for the results, or remove the file."
         )
-    return result
+    return replace(result, configuration=run.configuration)
 
 
-def read_results(folder: Path, cells: Iterable[str]) -> list[Result]:
-    """Return all results in a folder, in the order of the cells, whatever plan they are of."""
-    order = {cell: number for number, cell in enumerate(cells)}
-    results = [Result.read(path) for path in sorted(folder.glob("*-seed*.json"))]
-    known = [result for result in results if result.cell in order]
-    return sorted(known, key=lambda result: (order[result.cell], result.seed))
+def read_results(folder: Path, configurations: Mapping[str, Configuration]) -> list[RunResult]:
+    """Return the results of some configurations in a folder, in their order, without any check.
+
+    >>> read_results(Path("nowhere"), {"single": Configuration()})
+    []
+    """
+    names = {x.stored_as or name: name for name, x in configurations.items()}
+    results = [RunResult.read(path) for path in sorted(folder.glob("*-seed*.json"))]
+    known = [replace(x, configuration=names[x.configuration]) for x in results
+             if x.configuration in names]  # fmt: skip
+    order = list(configurations)
+    return sorted(known, key=lambda result: (order.index(result.configuration), result.seed))
 
 
-def write_tables(plan: Plan, results: list[Result], out: Path) -> list[Comparison]:
-    """Write the tables of all results and the picture; return the statistics."""
-    names = [name for name in results[0].scores if name in results[0].counts]
-    comparisons = [compare_results(results, plan.pairs(), name) for name in names]
-    tables = [grid for comparison in comparisons for grid in comparison_tables(comparison)]
-    text = "\n\n".join(grid.to_markdown() for grid in tables) + "\n"
-    out.mkdir(parents=True, exist_ok=True)
-    atomic_write(out / f"{TABLE}.md", text.encode())
+def write_tables(plan: Plan, results: list[RunResult], out: Path) -> list[Comparison]:
+    """Write the tables and the figure of all results; return the statistics, one per tuning."""
+    tunings = [name for name in results[0].scores if name in results[0].counts]
+    comparisons = [compare_results(results, plan.pairs(), tuning) for tuning in tunings]
+    tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
     plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})
-    atomic_write(out / f"{TABLE}.json", (json.dumps(plain, indent=1) + "\n").encode())
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in {
+        f"{TABLE}.md": "\n\n".join(table.to_markdown() for table in tables) + "\n",
+        f"{TABLE}.json": json.dumps(plain, indent=1) + "\n",
+        f"{TABLE}.csv": summary_csv(comparisons),
+        f"{DIFFERENCES}.csv": difference_csv(comparisons),
+    }.items():
+        atomic_write(out / name, text.encode())
     if find_spec("matplotlib") is not None:
-        draw_runs(comparisons[0], out / PICTURE)
+        save_run_figure(comparisons[0], out / FIGURE)
     return comparisons
 
 
-def draw_runs(comparison: Comparison, path: Path) -> None:
-    """Draw every run as a dot."""
+def save_run_figure(comparison: Comparison, path: Path) -> None:
+    """Save a figure with one dot per run."""
     values = {
-        METRICS[name].title: {cell: of[name].values for cell, of in comparison.cells.items()}
-        for name in ("er", "f1", "event", "map")
+        METRICS[name].title: {
+            configuration: metrics[name].values
+            for configuration, metrics in comparison.summaries.items()
+        }
+        for name in ("er", "f1", "event_f1", "map")
     }
     save(plot_runs(values), path)
 
 
-def _lost(todo: list[Unit], bench: Bench) -> list[Unit]:
-    """Return the units that are done, and needed by others, but whose models are gone."""
-    known = {unit.key for unit in todo}
-    lost, asked = [], list(todo)
-    while asked:
-        unit = asked.pop()
-        for need in (*unit.teachers, *unit.members):
-            if need.key not in known and not bench.model_of(need).exists():
+def _find_lost(todo: list[Run], workspace: Workspace) -> list[Run]:
+    """Return the finished runs whose models others need but `work` no longer has."""
+    known = {run.key for run in todo}
+    lost, pending = [], list(todo)
+    while pending:
+        run = pending.pop()
+        for need in (*run.teachers, *run.members):
+            if need.key not in known and not workspace.model_path(need).exists():
                 known.add(need.key)
                 lost.append(need)
-                asked.append(need)
+                pending.append(need)
     return lost
 
 
-def _in_turns(work_on: Callable[[Unit], Unit], units: list[Unit], processes: int) -> Iterator[Unit]:
-    """Yield each unit as it is done; those that need others come after them."""
-    for turn in sorted({unit.turn for unit in units}):
-        ready = [unit for unit in units if unit.turn == turn]
-        yield from map_as_done(work_on, ready, min(processes, len(ready)))
+def _execute_in_order(
+    execute: Callable[[Run], Run], runs: list[Run], processes: int
+) -> Iterator[Run]:
+    """Yield each run as it is done; those that need others come after them."""
+    for depth in sorted({run.depth for run in runs}):
+        ready = [run for run in runs if run.depth == depth]
+        yield from map_as_done(execute, ready, min(processes, len(ready)))
 
 
-def _run(bench: Bench, out: Path, threads: int, unit: Unit) -> Unit:
-    folder = bench.work / unit.folder
+def _execute(workspace: Workspace, out: Path, threads: int, run: Run) -> Run:
+    folder = workspace.folder / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, doing="training in"):
-        # Another command may have come first; a model that others need may be gone.
-        if read_result(out, unit) is None:
-            run_unit(bench, unit.with_threads(threads)).write(out / f"{unit.key}.json")
-        elif not unit.members and not bench.model_of(unit).exists():
-            train_unit(bench, unit.with_threads(threads))
-    return unit
+        # Another command may have finished it; a model that others need may be gone.
+        if read_result(out, run) is None:
+            execute_run(workspace, run.with_threads(threads)).write(out / f"{run.key}.json")
+        elif not run.members and not workspace.model_path(run).exists():
+            train_run(workspace, run.with_threads(threads))
+    return run
 
 
-def _hours(seconds: float) -> str:
-    """Return a duration for people.
+def _duration_text(seconds: float) -> str:
+    """Return a duration in hours and minutes.
 
-    >>> _hours(5400), _hours(40)
+    >>> _duration_text(5400), _duration_text(40)
     ('1 h 30 min', '1 min')
     """
     minutes = max(1, round(seconds / 60))

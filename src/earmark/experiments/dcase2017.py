@@ -1,25 +1,25 @@
-"""The official lists of a task and the user's recordings -> the rows of the paper's table.
+"""Train on DCASE 2017 task 4 and print the paper's tables, from the official lists and your audio.
 
-DCASE 2017 task 4: the lists as their organisers published them, and a folder of audio. Names are
-found with and without the leading Y of the audio files and whatever their suffix; clips without
-audio are counted, told and left out, of training and of both test sets. Rows from 0 to 0, whose
-label was found wrong, are no events, but their clips count. A share of the training clips is set
-apart for validation, alike in its classes, so that both test sets stay unheard: thresholds come
-from tags alone.
+Conventions: the lists are those of the organisers; `audio` is one folder of clips, with or without
+the leading Y in their names and with any suffix. Clips without audio are counted, logged and left
+out of training and of both test sets. Rows from 0 to 0, whose label was wrong, are not events, but
+their clips count. A stratified part of the training clips is held out for validation, so that
+both test sets stay unseen: thresholds are tuned on tags alone.
 
-Training is a comparison (`earmark.experiments`) with one cell for each pooling and structure, so it can
-be stopped and goes on; the second test set is scored with the networks of the first.
+Training is a comparison (`earmark.experiments`) with one configuration per pooling and structure,
+so it is resumable; the second test set is scored with the models of the first.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from earmark.data.manifest import Manifest
 from earmark.errors import DataError, SettingError, choose
 from earmark.experiments.compare import run_plan, write_tables
-from earmark.experiments.plan import CellConfig, Plan
+from earmark.experiments.plan import Configuration, Plan
 from earmark.experiments.table import Comparison
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tags import write_tags
@@ -28,7 +28,9 @@ from earmark.training.settings import Settings
 
 POOLINGS = ("linear", "exp", "attention")
 STRUCTURES: dict[str, tuple[int, ...]] = {"single": (), "hierarchical": (5, 5, 5)}
-CELLS = tuple(f"{pooling}, {structure}" for pooling in POOLINGS for structure in STRUCTURES)
+CONFIGURATIONS = tuple(
+    f"{pooling}, {structure}" for pooling in POOLINGS for structure in STRUCTURES
+)
 VALID_SHARE = 0.05
 CLASSES = "sound_event_list_17_classes.txt"
 TRAINING = "groundtruth_weak_label_training_set.csv"
@@ -37,9 +39,15 @@ TESTS = {
     "evaluation": "groundtruth_strong_label_evaluation_set.csv",
 }
 
+logger = logging.getLogger(__name__)
+
 
 class Row(NamedTuple):
-    """A cell of the paper's Table 2; rates as fractions."""
+    """A configuration in the paper's Table 2; rates as fractions.
+
+    >>> PUBLISHED["evaluation"]["linear, hierarchical"].er
+    0.69
+    """
 
     s: float
     d: float
@@ -50,7 +58,7 @@ class Row(NamedTuple):
     f1: float
 
 
-# Table 2 of the paper: one run a cell.
+# Table 2 of the paper: one run per configuration.
 PUBLISHED: dict[str, dict[str, Row]] = {
     "development": {
         "linear, single": Row(0.25, 0.18, 0.36, 0.79, 0.3900, 0.4701, 0.4263),
@@ -86,85 +94,91 @@ def run_dcase2017(
     lists: str | os.PathLike[str],
     audio: str | os.PathLike[str],
     out: str | os.PathLike[str],
-    cells: Iterable[str] | None = None,
+    configurations: Iterable[str] | None = None,
     *,
     seeds: int = 1,
     preset: str = "paper",
     settings: Iterable[str] = (),
     processes: int | None = 1,
-    tell: Callable[[str], object] = lambda sentence: None,
 ) -> dict[str, Comparison]:
-    """Train the cells of Table 2 and score them on both official test sets.
+    """Train configurations of Table 2 and score them on both official test sets.
 
     Args:
         lists: folder of the official lists.
         audio: folder of the clips.
-        out: folder for all that comes of it; run again, it goes on.
-        cells: some of `CELLS`; all without it.
-        seeds: runs of each cell.
+        out: folder for tables, results and models; called again, an interrupted recipe resumes.
+        configurations: some of `CONFIGURATIONS`; all by default.
+        seeds: runs per configuration.
         preset: of the settings.
-        settings: words such as "training.max_epochs=20" that change it.
-        processes: units at a time, of one thread each where there are several.
-        tell: called with a sentence about what happens.
+        settings: overrides such as "training.max_epochs=20".
+        processes: runs at a time; if there are several, each has one thread.
+
+    Returns:
+        Test set -> the statistics with clip-level and frame-level thresholds from tags.
+
+    >>> run_dcase2017("lists", "audio", "out", ["liner, single"])
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no configuration 'liner, single'; did you mean ...
     """
     folder, tables = Path(lists), Path(out) / "tables"
-    chosen = [choose("cell", cell, CELLS) for cell in cells or CELLS]
+    chosen = [choose("configuration", x, CONFIGURATIONS) for x in configurations or CONFIGURATIONS]
     base, own = Settings.load(preset, overrides=settings), Settings.load(preset)
     for section, name in (("model", "pooling"), ("model", "stages"), ("training", "seed")):
-        changed, kept = (getattr(getattr(of, section), name) for of in (base, own))
-        if changed != kept:
+        changed, default = (getattr(getattr(of, section), name) for of in (base, own))
+        if changed != default:
             raise SettingError(
-                f"The recipe sets {section}.{name} itself, for each cell and run. Got {changed!r}."
+                f"The recipe sets {section}.{name} itself, per configuration and run; remove it "
+                f"from settings. Got {changed!r}."
             )
     labels = read_classes(folder / CLASSES)
-    _write_tables(folder, Path(audio), tables, labels, tell)
-    sets = {}
+    _write_tables(folder, Path(audio), tables, labels)
+    comparisons = {}
     for name in TESTS:
-        plan = _plan(tables, Path(audio), name, chosen, seeds, base, labels)
-        results = run_plan(plan, Path(out) / name, Path(out) / "work", processes, tell)
-        sets[name] = write_tables(plan, results, Path(out) / name)[0]
-    return sets
+        plan = _build_plan(tables, Path(audio), name, chosen, seeds, base, labels)
+        results = run_plan(plan, Path(out) / name, Path(out) / "work", processes)
+        comparisons[name] = write_tables(plan, results, Path(out) / name)[0]
+    return comparisons
 
 
 def paper_table(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -> TextTable:
-    """Return Table 2 of the paper in its own layout.
+    """Return Table 2 of the paper in its layout.
 
     Args:
         title: of the table.
-        rows: name -> a comparison of the cells, or published rows of them; pooling after pooling,
-            these stand below each other.
+        rows: name -> a comparison, or published rows; they are repeated for every pooling.
 
-    >>> grid = paper_table("Table 2", {"evaluation": PUBLISHED["evaluation"]})
-    >>> grid.rows[0][:5]
+    >>> table = paper_table("Table 2", {"evaluation": PUBLISHED["evaluation"]})
+    >>> table.rows[0][:5]
     ('linear, evaluation', '0.21', '0.36', '0.18', '0.76')
     """
     columns = ("", *(f"{part} {name}" for part in ("single", "hier.") for name in _COLUMNS))
     lines = []
     for pooling in POOLINGS:
-        cells = [f"{pooling}, {structure}" for structure in STRUCTURES]
-        for name, found in rows.items():
-            values = [_value(found, cell, at) for cell in cells for at in _COLUMNS.values()]
+        configurations = [f"{pooling}, {structure}" for structure in STRUCTURES]
+        for name, scores in rows.items():
+            values = [_value(scores, x, metric) for x in configurations
+                      for metric in _COLUMNS.values()]  # fmt: skip
             lines.append(
                 (f"{pooling}, {name}", *("-" if x is None else f"{x:.2f}" for x in values))
             )
     return TextTable(title, columns, tuple(lines))
 
 
-def systems_table(sets: Mapping[str, Comparison]) -> TextTable:
-    """Return Table 3 of the paper, other systems and its own, and below them ours.
+def systems_table(comparisons: Mapping[str, Comparison]) -> TextTable:
+    """Return Table 3 of the paper, which compares systems of the task, with ours below.
 
     >>> systems_table({}).rows[0]
     ('EMSI (ensemble)', '0.71', '0.471', '0.66', '0.555')
     """
     rows: dict[str, list[tuple[float, float] | None]] = {
-        name: [of_system[test] for test in TESTS] for name, of_system in SYSTEMS.items()
+        name: [scores[test] for test in TESTS] for name, scores in SYSTEMS.items()
     }
-    for cell in dict.fromkeys(cell for found in sets.values() for cell in found.cells):
-        rows[f"ours, {cell}"] = [
-            (sets[test].cells[cell]["er"].mean, sets[test].cells[cell]["f1"].mean)
-            if test in sets and cell in sets[test].cells
-            else None
-            for test in TESTS
+    ours = {test: comparison.summaries for test, comparison in comparisons.items()}
+    for configuration in dict.fromkeys(x for summaries in ours.values() for x in summaries):
+        metrics = [ours.get(test, {}).get(configuration) for test in TESTS]
+        rows[f"ours, {configuration}"] = [
+            (x["er"].mean, x["f1"].mean) if x else None for x in metrics
         ]
     columns = ("", *(f"{test} {name}" for test in TESTS for name in ("ER", "F1")))
     lines = [
@@ -178,74 +192,85 @@ def _two(error_rate: float, f_measure: float) -> tuple[str, str]:
     return f"{error_rate:.2f}", f"{f_measure:.3f}"
 
 
-def _value(found: Comparison | Mapping[str, Row], cell: str, at: str) -> float | None:
-    if isinstance(found, Comparison):
-        return found.cells[cell][at].mean if cell in found.cells else None
-    return float(getattr(found[cell], at))
+def _value(scores: Comparison | Mapping[str, Row], configuration: str, metric: str) -> float | None:
+    if isinstance(scores, Comparison):
+        summary = scores.summaries.get(configuration)
+        return summary[metric].mean if summary else None
+    return float(getattr(scores[configuration], metric))
 
 
 _COLUMNS = {"Sub.": "s", "Del.": "d", "Ins.": "i", "ER": "er", "Pre.": "p", "Rec.": "r", "F1": "f1"}
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
-    """Return the 17 labels of the official list of classes, in its order."""
+    """Return the 17 labels of the official list of classes, in its order.
+
+    >>> read_classes(Path("nowhere.txt"))
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: There is no nowhere.txt; `lists` must be the folder of ...
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()[1:]
     except FileNotFoundError:
-        raise DataError(f"There is no {path}; give the folder of the official lists.") from None
+        raise DataError(
+            f"There is no {path}; `lists` must be the folder of the official lists."
+        ) from None
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not in UTF-8; save it so.") from None
+        raise DataError(f"{path} is not in UTF-8; convert it.") from None
     labels = tuple(line.split("\t")[-1].strip() for line in lines if line.strip())
     if not labels:
-        raise DataError(f"{path} names no class.")
+        raise DataError(f"{path} contains no class.")
     return labels
 
 
-def _write_tables(
-    lists: Path, audio: Path, out: Path, labels: tuple[str, ...], tell: Callable[[str], object]
-) -> None:
-    """Write the tables of what was found: training, validation, and both test sets."""
-    clips = _found(lists / TRAINING, audio, labels, tell)
+def _write_tables(lists: Path, audio: Path, out: Path, labels: tuple[str, ...]) -> None:
+    """Write the tables of the clips that exist: training, validation, and both test sets."""
+    clips = _existing(lists / TRAINING, audio, labels)
     train, valid = clips.split(VALID_SHARE)
     out.mkdir(parents=True, exist_ok=True)
     for name, part in (("train", train), ("valid", valid)):
         write_tags(out / f"{name}.tsv", dict(zip(part.files, part.tags, strict=True)))
-    tell(f"{len(train)} clips to learn from, {len(valid)} set apart for validation.")
+    logger.info("%d training clips, %d validation clips.", len(train), len(valid))
     for name, file in TESTS.items():
-        found = _found(lists / file, audio, labels, tell)
+        existing = _existing(lists / file, audio, labels)
         events = read_events(lists / file)
-        write_events(out / f"{name}.tsv", {clip: events[clip] for clip in found.files})
+        write_events(out / f"{name}.tsv", {clip: events[clip] for clip in existing.files})
 
 
-def _found(
-    table: Path, audio: Path, labels: tuple[str, ...], tell: Callable[[str], object]
-) -> Manifest:
+def _existing(table: Path, audio: Path, labels: tuple[str, ...]) -> Manifest:
+    """Return the clips of a table that have audio; log how many have none."""
     clips = Manifest.read(table, audio, labels)
     total = len(clips) + len(clips.missing)
     if not len(clips):
-        raise DataError(f"Not one of the {total} clips of {table} is in {audio}.")
-    told = f"{table.name}: {len(clips)} of {total} clips found"
-    tell(f"{told}, {len(clips.missing)} missing, as {clips.missing[0]}." if clips.missing
-         else f"{told}.")  # fmt: skip
+        raise DataError(f"None of the {total} clips of {table} is in {audio}.")
+    if clips.missing:
+        logger.warning(
+            "%s: %d of %d clips exist, %d missing, such as %s.",
+            table.name, len(clips), total, len(clips.missing), clips.missing[0],
+        )  # fmt: skip
+    else:
+        logger.info("%s: all %d clips exist.", table.name, total)
     return clips
 
 
-def _plan(
+def _build_plan(
     tables: Path,
     audio: Path,
     test: str,
-    cells: list[str],
+    names: list[str],
     seeds: int,
     base: Settings,
     labels: tuple[str, ...],
 ) -> Plan:
-    """Return the comparison whose test set is one of the two official ones."""
-    configs = {}
-    for cell in cells:
-        pooling, structure = cell.split(", ")
-        against = f"{pooling}, single" if structure != "single" else ""
+    """Return the comparison on one of the two official test sets."""
+    configurations = {}
+    for name in names:
+        pooling, structure = name.split(", ")
+        baseline = f"{pooling}, single"
+        compare_with = baseline if name != baseline and baseline in names else ""
         model = {"pooling": pooling, "stages": list(STRUCTURES[structure])}
-        configs[cell] = CellConfig(seeds, against if against in cells else "", {"model": model})
+        configurations[name] = Configuration(seeds, compare_with, {"model": model})
     data = {name: tables / f"{name}.tsv" for name in ("train", "valid")}
     data["test"] = tables / f"{test}.tsv"
-    return Plan(tables, tables, data, configs, base, audio, labels)
+    return Plan(tables, tables, data, configurations, base, audio, labels)

@@ -1,30 +1,33 @@
-"""A plan in a TOML file -> the units of a comparison, each a training, or the mean of some.
+"""Read the plan of a comparison, a TOML file, and list its runs: configurations times seeds.
 
-Conventions: a cell is a name and the settings that make it; a unit is a cell and a seed. Units of
-one seed share the start of their weights where the sizes agree, the order of clips, dropout and
-augmentation, so cells are compared in pairs, seed by seed. Paths in a plan are seen from the folder
-of the data (`--data`, or else that of the plan). A table's recordings are in `audio` beside it.
+Conventions: a configuration is a name and the settings behind it; a run is one configuration with
+one seed. Runs with the same seed share the initial weights (where the shapes agree), the order of
+clips, dropout and augmentation, so configurations are compared in pairs, seed by seed. Paths are
+relative to the data folder, by default the folder of the plan. The recordings of a table are in
+the folder `audio` next to it.
 
-    [data]                  tables: train, valid and test; train_events and valid_events if wanted;
-                            audio, if one folder has the recordings of all; labels, if the
-                            training table has not all of them
-    preset = "fast"         on top, before any table
-    [settings.training]     what all cells share, in the sections of `earmark.training.settings`
-    [grid]                  seeds = 5; then one table for each axis, of names and what they change:
+    preset = "fast"         starting point of all settings; stands before any table
+    [data]                  tables: train, valid and test; optional: train_events and valid_events;
+                            audio, one folder with all recordings; labels, if the training table
+                            does not contain all of them
+    [settings.training]     settings of all configurations, in the sections of
+                            `earmark.training.settings`
+    [grid]                  seeds = 5; then one table per axis, with names and what they change:
     [grid.pooling]          linear = {model.pooling = "linear"} and so on
     [grid.structure]        single = {model.stages = []} and so on
-    [cells."other"]         seeds = 3, against = "linear, single", settings = {...}, strong = true,
-                            data = {train = "more/weak.tsv"}, change = "what it changes",
-                            on = "cell", teachers = "cell", together = "cell"
+    [configurations."x"]    seeds = 3, compare_with = "linear, single", settings = {...},
+                            strong = true, data = {train = "more/weak.tsv"}, change = "...",
+                            based_on = "y", teachers = "y", ensemble_of = "y", stored_as = "..."
 
-A cell of the grid has the names of its values, as in 'linear, single', and is compared with the
-cell that has the first value of the last axis. `strong` learns from `train_events`: the oracle. A
-cell with `data` has a training table of its own, and `train_events` if it wants them. Cells of one
-`change` are tested together as well; those of a grid are, by the values of its last axis.
+A configuration of the grid is named after its values, as in 'linear, single', and is compared with
+the configuration that has the first value of the last axis. `strong` trains on `train_events`: an
+oracle. `data` replaces the training table, and `train_events` with it. Configurations with the
+same `change` are also tested jointly; the grid does this for the values of its last axis.
 
-A cell may build on those named before it. `on` takes over all that another has and changes it
-further, and is compared with it; `teachers` learns frames from all runs of another, beside the
-tags; `together` trains nothing, and hears all runs of another as one: their mean.
+A configuration may refer to configurations above it. `based_on` inherits everything from another
+one, overrides some of it, and is compared with it; `teachers` adds self-training on pseudo-labels
+from all runs of another one; `ensemble_of` trains nothing and averages the predictions of all runs
+of another one. `stored_as` is the name in result files: a renamed configuration keeps its results.
 """
 
 import hashlib
@@ -41,12 +44,16 @@ from earmark.errors import DataError, SettingError, choose
 from earmark.inference.tuning.tune import START
 from earmark.training.settings import Settings
 
-SCORING = 3  # of what `earmark.experiments.run` measures; another one when that changes
+SCORING = 3  # version of what `earmark.experiments.run` measures; raise it when that changes
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The tables, as paths from the folder of the data."""
+    """The tables of a plan, as paths relative to the data folder.
+
+    >>> DataConfig("train.tsv", "valid.tsv", "test.tsv").audio
+    ''
+    """
 
     train: str
     valid: str
@@ -58,105 +65,158 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class CellConfig:
-    """What a cell changes, how often it is run, and what it is compared with."""
+class Configuration:
+    """What a configuration changes, how many runs it has, and what it is compared with.
+
+    >>> Configuration(seeds=2, settings={"model": {"pooling": "exp"}}).n_runs
+    2
+    """
 
     seeds: int = 3
-    against: str = ""
+    compare_with: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     strong: bool = False
     data: Mapping[str, str] = field(default_factory=dict)
     change: str = ""
-    on: str = ""
+    based_on: str = ""
     teachers: str = ""
-    together: str = ""
+    ensemble_of: str = ""
+    stored_as: str = ""
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
         for name in self.data:
-            choose("table of a cell", name, ("train", "train_events"))
-        trains = self.settings or self.data or self.strong or self.teachers or self.on
-        if self.together and trains:
+            choose("table of a configuration", name, ("train", "train_events"))
+        trains = self.settings or self.data or self.strong or self.teachers or self.based_on
+        if self.ensemble_of and trains:
             raise SettingError(
-                f"A cell that hears the runs of {self.together!r} together trains nothing: it has "
-                "no settings, data, strong, teachers or on."
+                f"A configuration with ensemble_of = {self.ensemble_of!r} trains nothing: remove "
+                "its settings, data, strong, teachers and based_on."
             )
         if self.strong and self.teachers:
-            raise SettingError("A cell learns frames from events or from teachers, not both.")
+            raise SettingError(
+                "A configuration has either strong = true or teachers: frame-level targets come "
+                f"from events or from teacher models. Got teachers = {self.teachers!r} with strong."
+            )
 
     @property
     def n_runs(self) -> int:
-        """How many units it has."""
-        return 1 if self.together else self.seeds
+        """The number of runs; an ensemble has one.
+
+        >>> Configuration(ensemble_of="linear, single").n_runs
+        1
+        """
+        return 1 if self.ensemble_of else self.seeds
 
 
 class Pair(NamedTuple):
-    """A cell, what it is compared with, and the change that it shares with other cells."""
+    """A configuration, the one it is compared with, and the change it shares with other pairs.
 
-    against: str
-    cell: str
+    >>> Pair("single", "hierarchical").change
+    ''
+    """
+
+    baseline: str
+    configuration: str
     change: str = ""
 
 
 @dataclass(frozen=True)
-class Unit:
-    """One run of a cell; `key` names its result.
+class Run:
+    """One configuration with one seed.
 
-    `learned` tells what it learns from and how, `fingerprint` also what it is scored on. It needs
-    the models of its teachers; or those of its members, whose mean it is.
+    Args:
+        configuration: name in the plan.
+        seed: of the training.
+        settings: of the training.
+        train: training table.
+        train_events: training table with onsets and offsets, for an oracle.
+        trained_on: fingerprint of settings and training data.
+        fingerprint: of `trained_on` and how and on what the run is scored.
+        teachers: the runs whose models are its teacher models.
+        members: the runs that it averages, if it is an ensemble.
+        stored_as: name of the configuration in result files, if it is another.
     """
 
-    cell: str
+    configuration: str
     seed: int
     settings: Settings
     train: Path
     train_events: Path | None
-    learned: str
+    trained_on: str
     fingerprint: str
-    teachers: tuple["Unit", ...] = ()
-    members: tuple["Unit", ...] = ()
+    teachers: tuple["Run", ...] = ()
+    members: tuple["Run", ...] = ()
+    stored_as: str = ""
 
     @property
-    def turn(self) -> int:
-        """How many trainings must come before it, one after the other."""
-        return max((unit.turn + 1 for unit in (*self.teachers, *self.members)), default=0)
+    def depth(self) -> int:
+        """The length of the longest chain of runs that must be finished before this one.
+
+        >>> run = Run("single", 0, Settings(), Path("weak.tsv"), None, "", "")
+        >>> run.depth, replace(run, teachers=(run,)).depth
+        (0, 1)
+        """
+        return max((run.depth + 1 for run in (*self.teachers, *self.members)), default=0)
 
     @property
     def key(self) -> str:
-        """The name of its files, without any sign that a file system minds.
+        """The name of its files: letters, digits and hyphens only.
 
-        >>> Unit("linear, (5, 5)", 3, Settings(), Path("weak.tsv"), None, "", "").key
+        >>> Run("linear, (5, 5)", 3, Settings(), Path("weak.tsv"), None, "", "").key
         'linear-5-5-seed3'
         """
-        letters = "".join(sign if sign.isalnum() else " " for sign in self.cell)
+        name = self.stored_as or self.configuration
+        letters = "".join(letter if letter.isalnum() else " " for letter in name)
         return "-".join([*letters.split(), f"seed{self.seed}"])
 
     @property
     def folder(self) -> str:
-        """The name of the folder it is trained in: no two trainings share one."""
-        return f"{self.key}-{self.learned[:8]}"
+        """The name of its training folder, which no other training shares.
 
-    def with_threads(self, threads: int) -> "Unit":
-        """Return the same unit on so many threads, unless its settings name a number."""
+        >>> Run("single", 0, Settings(), Path("weak.tsv"), None, "1234567890", "").folder
+        'single-seed0-12345678'
+        """
+        return f"{self.key}-{self.trained_on[:8]}"
+
+    def with_threads(self, threads: int) -> "Run":
+        """Return the same run with a number of threads, unless its settings have one.
+
+        >>> run = Run("single", 0, Settings(), Path("weak.tsv"), None, "", "")
+        >>> run.with_threads(1).settings.training.threads
+        1
+        """
         own = self.settings.training
         training = replace(own, threads=own.threads or threads)
         return replace(
             self,
             settings=replace(self.settings, training=training),
-            teachers=tuple(unit.with_threads(threads) for unit in self.teachers),
-            members=tuple(unit.with_threads(threads) for unit in self.members),
+            teachers=tuple(run.with_threads(threads) for run in self.teachers),
+            members=tuple(run.with_threads(threads) for run in self.members),
         )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared: tables, cells in their order, and what all of them share."""
+    """A comparison: the tables, the configurations in order, and the settings they share.
+
+    docs/comparing.md shows a plan file and its runs.
+
+    Args:
+        source: the plan file.
+        folder: the data folder.
+        data: name of a table -> its path.
+        configurations: by name.
+        base: settings before a configuration changes them.
+        audio: one folder with all recordings.
+        labels: classes; by default those of the training table.
+    """
 
     source: Path
     folder: Path
     data: dict[str, Path]
-    cells: dict[str, CellConfig]
+    configurations: dict[str, Configuration]
     base: Settings
     audio: Path | None = None
     labels: tuple[str, ...] = ()
@@ -165,226 +225,258 @@ class Plan:
     def read(
         cls, path: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
     ) -> "Plan":
-        """Read a plan; see the top of this room."""
+        """Read and check a plan; the module docstring describes the file.
+
+        >>> Plan.read("nowhere.toml")
+        Traceback (most recent call last):
+            ...
+        earmark.errors.SettingError: There is no settings file nowhere.toml.
+        """
         source = Path(path)
         tree = read_toml(source)
         for name in tree:
-            choose(f"table in {source}", name, ("data", "preset", "settings", "grid", "cells"))
+            choose(
+                f"table in {source}", name, ("data", "preset", "settings", "grid", "configurations")
+            )
         if "data" not in tree:
             raise SettingError(f"{source} needs a table [data] with train, valid and test.")
         tables = build(DataConfig, "data", tree["data"])
         for table in ("train", "valid", "test"):
             if not getattr(tables, table):
-                raise SettingError(f"{source}: data.{table} is empty; it names a table.")
+                raise SettingError(f"{source}: data.{table} is empty; it must name a table.")
         folder = source.parent if data is None else Path(data)
         paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
         audio = paths.pop("audio", None)
         base = Settings.load(tree.get("preset", "fast"))
-        cells = _cells(tree, source)  # which looks whether tables are tables
+        configurations = _build_configurations(tree, source)  # checks that tables are tables
         base = base.changed(tree.get("settings", {}), str(source))
-        for changes in (tree.get("settings", {}), *(cell.settings for cell in cells.values())):
-            if "seed" in changes.get("training", {}):
-                raise SettingError(f"{source}: seeds are 0, 1 and so on; say how many: seeds = 5.")
-        plan = cls(source, folder, paths, cells, base, audio, tables.labels)
+        changes = [tree.get("settings", {}), *(x.settings for x in configurations.values())]
+        if any("seed" in sections.get("training", {}) for sections in changes):
+            raise SettingError(
+                f"{source} sets training.seed; remove it and set the number of runs instead, as "
+                "in seeds = 5: their seeds are 0 to 4."
+            )
+        plan = cls(source, folder, paths, configurations, base, audio, tables.labels)
         plan._check()
         return plan
 
-    def units(self) -> list[Unit]:
-        """All units: the first seed of every cell, then the second, and so on."""
-        most = max(cell.n_runs for cell in self.cells.values())
+    def runs(self) -> list[Run]:
+        """Return all runs: the first seed of every configuration, then the second, and so on."""
+        most = max(configuration.n_runs for configuration in self.configurations.values())
         return [
-            self._unit(name, seed)
+            self._run(name, seed)
             for seed in range(most)
-            for name, cell in self.cells.items()
-            if seed < cell.n_runs
+            for name, configuration in self.configurations.items()
+            if seed < configuration.n_runs
         ]
 
-    def audio_of(self, table: Path) -> Path:
+    def audio_folder(self, table: Path) -> Path:
         """Return the folder of a table's recordings."""
         return self.audio or table.parent / "audio"
 
     def pairs(self) -> list[Pair]:
-        """The cells to compare."""
-        return pairs_of(self.cells)
+        """Return the configurations to compare."""
+        return list_pairs(self.configurations)
 
     def _check(self) -> None:
         for table, path in self.data.items():
             _check_table(path, f"data.{table}")
-        keys: dict[str, str] = {}
-        for name, cell in self.cells.items():
-            if cell.against:
-                others = [other for other in self.cells if other != name]
-                choose(f"cell to compare {name!r} with", cell.against, others)
-            for table in cell.data:
-                _check_table(self.folder / cell.data[table], f"cells.{name}.data.{table}")
-            if cell.strong and "train_events" not in self._tables(cell):
-                raise SettingError(f"The cell {name!r} is strong; it needs data.train_events.")
-            unit = self._unit(name, 0)
-            for teacher in unit.teachers:
-                _check_teacher(teacher, unit)
-            key = unit.key
-            if keys.setdefault(key, name) != name:
+        names_by_key: dict[str, str] = {}
+        for name, configuration in self.configurations.items():
+            if configuration.compare_with:
+                others = [other for other in self.configurations if other != name]
+                choose(
+                    f"configuration to compare {name!r} with", configuration.compare_with, others
+                )
+            for table, text in configuration.data.items():
+                _check_table(self.folder / text, f"configurations.{name}.data.{table}")
+            if configuration.strong and "train_events" not in self._tables(configuration):
                 raise SettingError(
-                    f"The cells {keys[key]!r} and {name!r} would share files; rename one."
+                    f"The configuration {name!r} has strong = true; it needs data.train_events."
+                )
+            run = self._run(name, 0)
+            for teacher in run.teachers:
+                _check_teacher(teacher, run)
+            other = names_by_key.setdefault(run.key, name)
+            if other != name:
+                raise SettingError(
+                    f"The configurations {other!r} and {name!r} would share the file "
+                    f"{run.key}.json; rename one."
                 )
 
-    def _unit(self, name: str, seed: int) -> Unit:
-        cell = self.cells[name]
-        teachers, members = (self._runs(other) for other in (cell.teachers, cell.together))
+    def _run(self, name: str, seed: int) -> Run:
+        configuration = self.configurations[name]
+        stored_as = configuration.stored_as
+        teachers = self._runs_of(configuration.teachers)
+        members = self._runs_of(configuration.ensemble_of)
         if members:
-            cell = self.cells[cell.together]
-        settings = self.base.changed(cell.settings, str(self.source))
+            configuration = self.configurations[configuration.ensemble_of]
+        settings = self.base.changed(configuration.settings, str(self.source))
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
-        tables = self._tables(cell)
-        events = tables["train_events"] if cell.strong else None
-        heard = [tables["train"], tables["valid"], *([events] if events else [])]
-        needed = [unit.learned for unit in teachers]
-        needed += [f"together {unit.learned}" for unit in members]
-        learned = _fingerprint(settings.deciding(), self.labels, *map(_digest, heard), *needed)
-        scored = [tables[name] for name in ("test", "valid_events") if name in tables]
-        return Unit(
+        tables = self._tables(configuration)
+        events = tables["train_events"] if configuration.strong else None
+        training = [tables["train"], tables["valid"], *([events] if events else [])]
+        needed = [run.trained_on for run in teachers]
+        # "together" stands in the fingerprints of finished results and cannot change.
+        needed += [f"together {run.trained_on}" for run in members]
+        trained_on = _fingerprint(
+            settings.deciding(), self.labels, *map(_digest, training), *needed
+        )
+        scored = [tables[table] for table in ("test", "valid_events") if table in tables]
+        return Run(
             name,
             seed,
             settings,
             tables["train"],
             events,
-            learned,
-            _fingerprint(learned, SCORING, dict(START), *map(_digest, scored)),
+            trained_on,
+            _fingerprint(trained_on, SCORING, dict(START), *map(_digest, scored)),
             teachers,
             members,
+            stored_as,
         )
 
-    def _runs(self, name: str) -> tuple[Unit, ...]:
-        """Return all units of a cell; none of no name."""
+    def _runs_of(self, name: str) -> tuple[Run, ...]:
+        """Return all runs of a configuration; none if `name` is empty."""
         if not name:
             return ()
-        return tuple(self._unit(name, seed) for seed in range(self.cells[name].n_runs))
+        return tuple(self._run(name, seed) for seed in range(self.configurations[name].n_runs))
 
-    def _tables(self, cell: CellConfig) -> dict[str, Path]:
-        """Return the tables of a cell: its own, and those of the plan otherwise.
+    def _tables(self, configuration: Configuration) -> dict[str, Path]:
+        """Return the tables of a configuration: those of the plan, and its own in their place.
 
-        With another training table, the events of the plan's are not those of the cell.
+        The plan's `train_events` belong to the plan's training table, so another training table
+        drops them.
         """
-        own = {table: self.folder / path for table, path in cell.data.items()}
+        own = {table: self.folder / path for table, path in configuration.data.items()}
         shared = dict(self.data)
         if "train" in own:
             shared.pop("train_events", None)
         return shared | own
 
 
-def _check_teacher(teacher: Unit, unit: Unit) -> None:
-    own, other = unit.settings, teacher.settings
+def _check_teacher(teacher: Run, run: Run) -> None:
+    own, other = run.settings, teacher.settings
     if (own.features.raw, own.model.time_pool) != (other.features.raw, other.model.time_pool):
         raise SettingError(
-            f"The cell {unit.cell!r} cannot learn from {teacher.cell!r}: features and frames a "
-            "second must be the same."
+            f"The configuration {run.configuration!r} cannot use teacher models of "
+            f"{teacher.configuration!r}: their features and frame rates must be the same."
         )
 
 
 def _check_table(path: Path, name: str) -> None:
     if not path.is_file():
-        raise DataError(f"There is no table {path} ({name}); is --data right?")
+        raise DataError(f"There is no table {path} ({name}); check the plan and its data folder.")
 
 
-def _fingerprint(*said: Any) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+def _fingerprint(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(table: Path) -> str:
     return hashlib.sha256(table.read_bytes()).hexdigest()
 
 
-def read_cells(path: str | os.PathLike[str]) -> dict[str, CellConfig]:
-    """Return the cells of a plan alone, in its order; its tables need not be there."""
-    source = Path(path)
-    return _cells(read_toml(source), source)
+def read_configurations(path: str | os.PathLike[str]) -> dict[str, Configuration]:
+    """Return the configurations of a plan, in order; its tables need not exist.
 
-
-def _cells(tree: Mapping[str, Any], source: Path) -> dict[str, CellConfig]:
-    for table in ("grid", "cells", "settings"):
-        if not isinstance(tree.get(table, {}), Mapping):
-            raise SettingError(f"{source}: [{table}] is a table. Got {tree[table]!r}.")
-    cells = _grid_cells(tree.get("grid", {}))
-    for name, values in tree.get("cells", {}).items():
-        if name in cells:
-            raise SettingError(f"{source}: the cell {name!r} is in the grid already.")
-        cells[name] = _read_cell(name, values, cells)
-    if not cells:
-        raise SettingError(f"{source} has no cells; it needs a table [grid] or [cells].")
-    return cells
-
-
-def _read_cell(name: str, values: Any, before: Mapping[str, CellConfig]) -> CellConfig:
-    """Return a cell, with all that it takes over from the one that it is on."""
-    cell = build(CellConfig, f"cells.{name}", values)
-    for key in ("on", "teachers", "together"):
-        if other := getattr(cell, key):
-            trained = [x for x, earlier in before.items() if not earlier.together]
-            choose(f"trained cell named before {name!r} for {key}", other, trained)
-    if cell.together and "seeds" in values:
-        raise SettingError(f"cells.{name}: runs heard together are one; it has no seeds.")
-    if not cell.on:
-        return cell
-    ground = before[cell.on]
-    data = dict(ground.data)
-    if "train" in cell.data:
-        data.pop("train_events", None)  # they are of the other table
-    settings = {section: dict(of) for section, of in ground.settings.items()}
-    for section, of in cell.settings.items():
-        settings.setdefault(section, {}).update(of)
-    taken = {key: getattr(ground, key) for key in ("seeds", "strong", "teachers")}
-    return build(
-        CellConfig,
-        f"cells.{name}",
-        {
-            "against": cell.on,
-            **taken,
-            **values,
-            "data": {**data, **cell.data},
-            "settings": settings,
-        },
-    )
-
-
-def pairs_of(cells: Mapping[str, CellConfig]) -> list[Pair]:
-    """Return the cells to compare.
-
-    >>> pairs_of({"a": CellConfig(), "b": CellConfig(against="a")})
-    [Pair(against='a', cell='b', change='')]
+    >>> read_configurations("nowhere.toml")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no settings file nowhere.toml.
     """
-    return [Pair(cell.against, name, cell.change) for name, cell in cells.items() if cell.against]
+    source = Path(path)
+    return _build_configurations(read_toml(source), source)
 
 
-def _grid_cells(grid: Mapping[str, Any]) -> dict[str, CellConfig]:
-    """Return the cells of a grid: every value of every axis with every other."""
+def list_pairs(configurations: Mapping[str, Configuration]) -> list[Pair]:
+    """Return the configurations to compare.
+
+    >>> list_pairs({"a": Configuration(), "b": Configuration(compare_with="a")})
+    [Pair(baseline='a', configuration='b', change='')]
+    """
+    return [Pair(x.compare_with, name, x.change) for name, x in configurations.items()
+            if x.compare_with]  # fmt: skip
+
+
+def _build_configurations(tree: Mapping[str, Any], source: Path) -> dict[str, Configuration]:
+    for table in ("grid", "configurations", "settings"):
+        if not isinstance(tree.get(table, {}), Mapping):
+            raise SettingError(f"{source}: [{table}] must be a table. Got {tree[table]!r}.")
+    configurations = _build_grid(tree.get("grid", {}))
+    for name, values in tree.get("configurations", {}).items():
+        if name in configurations:
+            raise SettingError(f"{source}: the configuration {name!r} is in the grid already.")
+        configurations[name] = _build_configuration(name, values, configurations)
+    if not configurations:
+        raise SettingError(f"{source} needs a table [grid] or [configurations]; it has neither.")
+    return configurations
+
+
+def _build_configuration(
+    name: str, values: Any, earlier: Mapping[str, Configuration]
+) -> Configuration:
+    """Return a configuration with everything it inherits from the one it is based on."""
+    where = f"configurations.{name}"
+    own = build(Configuration, where, values)
+    trained = [x for x, other in earlier.items() if not other.ensemble_of]
+    for key in ("based_on", "teachers", "ensemble_of"):
+        if other := getattr(own, key):
+            choose(f"trained configuration above {name!r} for {key}", other, trained)
+    if own.ensemble_of and "seeds" in values:
+        raise SettingError(f"{where}: an ensemble is one run; remove seeds = {own.seeds}.")
+    if not own.based_on:
+        return own
+    parent = earlier[own.based_on]
+    data = dict(parent.data)
+    if "train" in own.data:
+        data.pop("train_events", None)  # they belong to the parent's training table
+    settings = {section: dict(changes) for section, changes in parent.settings.items()}
+    for section, changes in own.settings.items():
+        settings.setdefault(section, {}).update(changes)
+    inherited = {key: getattr(parent, key) for key in ("seeds", "strong", "teachers")}
+    merged = {"data": {**data, **own.data}, "settings": settings}
+    tree = {"compare_with": own.based_on, **inherited, **values, **merged}
+    return build(Configuration, where, tree)
+
+
+def _build_grid(grid: Mapping[str, Any]) -> dict[str, Configuration]:
+    """Return the configurations of a grid: every combination of the values of its axes."""
     if not grid:
         return {}
-    seeds = grid.get("seeds", CellConfig.seeds)
+    seeds = grid.get("seeds", Configuration.seeds)
     axes = {name: values for name, values in grid.items() if name != "seeds"}
     if not axes:
-        raise SettingError("A grid has an axis, as in [grid.pooling]; it has none but seeds.")
+        raise SettingError("A grid needs at least one axis, as in [grid.pooling]. Got only seeds.")
     for name, values in axes.items():
         if not isinstance(values, Mapping) or not values:
-            raise SettingError(f"grid.{name} is a table of names and what they change.")
-    cells = {}
+            raise SettingError(
+                f"grid.{name} must be a table of names and the settings they change. "
+                f"Got {values!r}."
+            )
+    configurations = {}
     for names in product(*axes.values()):
-        changes: dict[str, dict[str, Any]] = {}
+        settings: dict[str, dict[str, Any]] = {}
         for axis, name in zip(axes.values(), names, strict=True):
-            for section, values in _sections(axis[name]):
-                changes.setdefault(section, {}).update(values)
+            for section, values in _iterate_sections(axis[name]):
+                settings.setdefault(section, {}).update(values)
         first = (*names[:-1], next(iter(axes[list(axes)[-1]])))
-        against = "" if names == first else ", ".join(first)
-        change = f"{names[-1]} less {first[-1]}" if against else ""
-        told = {"seeds": seeds, "against": against, "settings": changes, "change": change}
-        cells[", ".join(names)] = build(CellConfig, "grid", told)
-    return cells
+        tree: dict[str, Any] = {"seeds": seeds, "settings": settings}
+        if names != first:
+            tree |= {"compare_with": ", ".join(first), "change": f"{names[-1]} minus {first[-1]}"}
+        configurations[", ".join(names)] = build(Configuration, "grid", tree)
+    return configurations
 
 
-def _sections(changes: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _iterate_sections(changes: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the sections of a change such as {model = {pooling = "linear"}}."""
     if not isinstance(changes, Mapping):
-        raise SettingError(f"A change is a table such as {{model.stages = []}}. Got {changes!r}.")
+        raise SettingError(
+            f"A grid value must be a table such as {{model.stages = []}}. Got {changes!r}."
+        )
     for section, values in changes.items():
         if not isinstance(values, Mapping):
-            raise SettingError(f"A setting has a section, as model.stages. Got {section!r}.")
+            raise SettingError(
+                f"A setting needs its section, as in model.stages. Got {section!r} alone."
+            )
         yield section, values

@@ -1,12 +1,18 @@
-"""One unit of a plan -> its result: train, tune, and score on the test clips.
+"""Execute one run of a comparison: train, tune, and score on the test clips.
 
-Conventions: a result is one JSON file, written last and at once: where it is, the unit is done. A
-unit that was stopped goes on from its checkpoint. Thresholds are tuned four times on the
-validation clips: of clips and frames, from tags alone ("weak"); of clips from tags, with the
-frames' as they are ("gates": what `earmark train` does); the same, one for all classes ("shared");
-and, where the plan has their events, all from those ("strong"). What no threshold decides stands
-under "curves". Test clips are heard whole.
-Of a unit that hears others together, what is tuned and scored is the mean of what they say.
+Conventions: a result is one JSON file, written atomically at the end: if it exists, the run is
+finished. An interrupted run resumes from its checkpoint. Test clips are scored at full length.
+
+Thresholds are tuned on the validation clips in several ways, and each is scored:
+
+    clip_and_frame  clip-level and frame-level thresholds per class, from tags
+    clip            clip-level thresholds per class, from tags, and the default frame-level ones:
+                    what `earmark train` does
+    shared_clip     the same with one clip-level threshold for all classes
+    strong          all thresholds from onsets and offsets, if the plan has `valid_events`
+
+Scores that need no threshold are under "threshold_free". An ensemble averages the predictions of
+its members before tuning and scoring.
 """
 
 import hashlib
@@ -22,7 +28,7 @@ from earmark.config import build
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, SettingError
-from earmark.experiments.plan import Plan, Unit
+from earmark.experiments.plan import Plan, Run
 from earmark.files import atomic_write
 from earmark.formats.events import Event, read_events
 from earmark.formats.scores import ScoreCurve, ScoreCurves
@@ -40,110 +46,157 @@ from earmark.metrics.segment import count_segments
 from earmark.training.api import MODEL, readable, train
 
 FEATURES = "features"
-TUNED: Mapping[str, Mapping[str, Any]] = {  # from tags: what `tune_clip_thresholds` is told
-    "weak": {"threshold_from": "tags"},
-    "gates": {},
-    "shared": {"shared": True},
+FROM_TAGS: Mapping[str, Mapping[str, Any]] = {  # tuning -> arguments of `tune_clip_thresholds`
+    "clip_and_frame": {"threshold_from": "tags"},
+    "clip": {},
+    "shared_clip": {"shared": True},
 }
+# Results of format 1, written by version 0.1, have no "format" and use these names.
+FIRST_NAMES: Mapping[str, str] = {
+    "cell": "configuration",
+    "shown": "example",
+    "weak": "clip_and_frame",
+    "gates": "clip",
+    "shared": "shared_clip",
+    "curves": "threshold_free",
+    "open": "detected",
+    "together": "ensemble_of",
+}
+FORMAT = 2
 
 
 @dataclass(frozen=True)
-class Result:
-    """What came of a unit.
+class RunResult:
+    """The result of a run.
 
     Args:
-        cell: of the plan.
+        configuration: name in the plan.
         seed: of the training.
-        fingerprint: of settings and tables; a result of others is not taken for this one.
-        scores: "weak", "gates", "shared", "strong" and "curves" -> name -> value, on the test
-            clips; "valid" -> the same of the tags of the validation clips, to choose by.
-        counts: "weak", "gates", "shared" and "strong" -> "tp", "fp", "fn" and "errors" of each
-            test clip, in segments, from which error bars are made.
-        shown: one test clip, that with the most events (the first of them): its events, the frame
-            probabilities of their classes, their thresholds, and whether their gates are open.
+        fingerprint: of settings and tables; a result with another one belongs to another plan.
+        scores: tuning -> name -> value, on the test clips; "threshold_free" has the scores that
+            need no threshold, and "valid" those of the validation clips, for model selection.
+        counts: tuning -> "tp", "fp", "fn" and "errors" of every test clip, in segments, for
+            confidence intervals.
+        example: the test clip with the most events (the first of them): its reference events, the
+            frame probabilities of their classes, the thresholds per tuning, and whether the class
+            was detected at clip level.
         training: epochs, losses, seconds.
-        versions: of what made it.
+        versions: of the packages that produced it.
+        format: version of the file format.
+
+    >>> RunResult("linear, single", 0, "", {}, {}, {}, {}).format
+    2
     """
 
-    cell: str
+    configuration: str
     seed: int
     fingerprint: str
     scores: Mapping[str, Mapping[str, float]]
     counts: Mapping[str, Mapping[str, Sequence[int]]]
-    shown: Mapping[str, Any]
+    example: Mapping[str, Any]
     training: Mapping[str, Any]
     versions: Mapping[str, str] = field(default_factory=installed_versions)
+    format: int = FORMAT
 
     def write(self, path: Path) -> None:
-        """Write it beside and move it into place."""
+        """Write the result as JSON, atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, (json.dumps(asdict(self)) + "\n").encode())
 
     @classmethod
-    def read(cls, path: Path) -> "Result":
-        """Read what `write` wrote."""
+    def read(cls, path: Path) -> "RunResult":
+        """Read a result file of this format or of format 1."""
         try:
-            result = build(cls, path.stem, json.loads(path.read_text(encoding="utf-8")))
-            if {*result.scores} >= {*TUNED, "curves", "valid"} and {*result.counts} >= {*TUNED}:
+            tree = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(tree, dict) and "format" not in tree:
+                tree = _migrate(tree)
+            result = build(cls, path.stem, tree)
+            scored = {*FROM_TAGS, "threshold_free", "valid"} <= {*result.scores}
+            if scored and {*FROM_TAGS} <= {*result.counts} and result.format == FORMAT:
                 return result
         except (json.JSONDecodeError, UnicodeDecodeError, SettingError):
             pass
-        raise DataError(f"{path} is no result of a comparison; remove it.")
+        raise DataError(f"{path} is not a result of a comparison; remove it to run it again.")
 
 
-class Bench:
-    """The tables of a plan, each read once, and the stores of their features."""
+def _migrate(tree: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree of a result of format 1 with the names of today."""
 
-    def __init__(self, plan: Plan, work: Path) -> None:
-        self.plan, self.work = plan, work
-        self._read: dict[Path, Manifest] = {}
+    def rename(values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {FIRST_NAMES.get(name, name): value for name, value in values.items()}
+
+    tree = rename(tree) | {"format": FORMAT}
+    for part in ("scores", "counts", "example", "training"):
+        tree[part] = rename(tree.get(part))
+    if isinstance(tree["example"], dict):
+        for part in {"thresholds", "detected"} & tree["example"].keys():
+            tree["example"][part] = rename(tree["example"][part])
+    return tree
+
+
+class Workspace:
+    """The tables of a plan, each read once, and the folders of features and models.
+
+    Args:
+        plan: of the comparison.
+        folder: for features, checkpoints and models; it can be deleted and is then recomputed.
+    """
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.plan, self.folder = plan, folder
+        self._manifests: dict[Path, Manifest] = {}
         self.labels: tuple[str, ...] | None = plan.labels or None
         self.labels = self.clips(plan.data["train"]).labels
         self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
-        self.truth: Mapping[str, list[Event]] = read_events(plan.data["test"])
+        self.reference: Mapping[str, list[Event]] = read_events(plan.data["test"])
         self.valid_events: Mapping[str, Sequence[Event]] = {}
         if "valid_events" in plan.data:
             valid = self.valid.with_events(read_events(plan.data["valid_events"]))
             self.valid_events = dict(zip(valid.files, valid.events, strict=True))
 
     def clips(self, table: Path) -> Manifest:
-        """Return the clips of a table, all of whose recordings are there."""
-        if table not in self._read:
-            audio = self.plan.audio_of(table)
+        """Return the clips of a table; raise if a recording is missing."""
+        if table not in self._manifests:
+            audio = self.plan.audio_folder(table)
             clips = Manifest.read(table, audio, self.labels)
             if clips.missing:
                 raise DataError(
                     f"{table}: {len(clips.missing)} recordings are missing in {audio}, the first "
                     f"is {clips.missing[0]!r}."
                 )
-            self._read[table] = clips
-        return self._read[table]
+            self._manifests[table] = clips
+        return self._manifests[table]
 
-    def store_of(self, unit: Unit) -> Path:
-        """Return the folder of the features: one for each training table, where names may recur."""
-        about = [str(unit.train.resolve()), asdict(unit.settings.features.raw)]
-        place = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
-        return self.work / f"{FEATURES}-{place}"
+    def store_path(self, run: Run) -> Path:
+        """Return the folder of a run's features.
 
-    def model_of(self, unit: Unit) -> Path:
-        """Return the model file of a unit, which is there once it is trained."""
-        return self.work / unit.folder / MODEL
-
-    def compute_features(self, unit: Unit) -> FeatureStore:
-        """Return the store, after what is lacking in it was computed.
-
-        Clips that cannot be read are left out of validation and test from here on.
+        There is one per training table, since two of them may use the same file names.
         """
-        paths = clip_paths(self.clips(unit.train), self.valid, self.test)
-        store = build_store(self.store_of(unit), paths, unit.settings.features, wait=True)
+        content = [str(run.train.resolve()), asdict(run.settings.features.raw)]
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+        return self.folder / f"{FEATURES}-{digest}"
+
+    def model_path(self, run: Run) -> Path:
+        """Return the model file of a run, which exists once it is trained."""
+        return self.folder / run.folder / MODEL
+
+    def compute_features(self, run: Run) -> FeatureStore:
+        """Return the feature store of a run, after computing what it lacks.
+
+        Clips that cannot be read are removed from the validation and test clips from here on.
+        """
+        paths = clip_paths(self.clips(run.train), self.valid, self.test)
+        store = build_store(self.store_path(run), paths, run.settings.features, wait=True)
         self.valid, self.test = (readable(clips, store) for clips in (self.valid, self.test))
-        self.truth = {file: self.truth[file] for file in self.test.files}
+        self.reference = {file: self.reference[file] for file in self.test.files}
         return store
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a unit says of the validation and the test clips."""
+class RunOutput:
+    """The predictions of a run for the validation and test clips."""
 
     labels: tuple[str, ...]
     grid: FrameGrid
@@ -151,116 +204,130 @@ class Heard:
     test: Predictions
 
     @classmethod
-    def by(cls, detector: Detector, bench: Bench, store: FeatureStore) -> "Heard":
-        """Return what a detector says."""
+    def predict(cls, detector: Detector, workspace: Workspace, store: FeatureStore) -> "RunOutput":
+        """Return the predictions of a detector."""
         model, features = detector.bundle.build_model(), detector.bundle.features
-        valid, test = (predict_clips(model, store, x, features) for x in (bench.valid, bench.test))
+        valid, test = (
+            predict_clips(model, store, x, features) for x in (workspace.valid, workspace.test)
+        )
         return cls(detector.labels, detector.grid, valid, test)
 
     @classmethod
-    def together(cls, parts: Sequence["Heard"]) -> "Heard":
-        """Return the mean of what several say."""
-        valid, test = (mean_of([getattr(x, name) for x in parts]) for name in ("valid", "test"))
-        return replace(parts[0], valid=valid, test=test)
+    def ensemble(cls, members: Sequence["RunOutput"]) -> "RunOutput":
+        """Return the mean of the predictions of several runs."""
+        valid, test = (mean_of([getattr(x, name) for x in members]) for name in ("valid", "test"))
+        return replace(members[0], valid=valid, test=test)
 
 
-def run_unit(bench: Bench, unit: Unit) -> Result:
-    """Train, tune and score one unit."""
-    if unit.members:
-        stores = [bench.compute_features(member) for member in unit.members]
-        detectors = [Detector.load(bench.model_of(member)) for member in unit.members]
-        parts = zip(detectors, stores, strict=True)
-        heard = Heard.together([Heard.by(detector, bench, store) for detector, store in parts])
-        told: Mapping[str, Any] = {"together": [member.key for member in unit.members]}
+def execute_run(workspace: Workspace, run: Run) -> RunResult:
+    """Train, tune and score one run; its teachers or members must be trained already."""
+    if run.members:
+        stores = [workspace.compute_features(member) for member in run.members]
+        detectors = [Detector.load(workspace.model_path(member)) for member in run.members]
+        output = RunOutput.ensemble(
+            [
+                RunOutput.predict(detector, workspace, store)
+                for detector, store in zip(detectors, stores, strict=True)
+            ]
+        )
+        training: Mapping[str, Any] = {"ensemble_of": [member.key for member in run.members]}
     else:
-        detector = train_unit(bench, unit)
-        heard = Heard.by(detector, bench, bench.compute_features(unit))
+        detector = train_run(workspace, run)
+        output = RunOutput.predict(detector, workspace, workspace.compute_features(run))
         kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
-        told = {name: detector.bundle.training[name] for name in kept}
-    said = heard.valid.curves, heard.valid.clip_probs, heard.grid, heard.labels
+        training = {name: detector.bundle.training[name] for name in kept}
+    predicted = output.valid.curves, output.valid.clip_probs, output.grid, output.labels
     decodings = {
-        name: tune_clip_thresholds(*said, bench.valid.tags, **choices).decoding
-        for name, choices in TUNED.items()
+        name: tune_clip_thresholds(*predicted, workspace.valid.tags, **choices).decoding
+        for name, choices in FROM_TAGS.items()
     }
-    if bench.valid_events:
-        decodings["strong"] = tune_on_strong(heard, bench, decodings["gates"])
+    if workspace.valid_events:
+        decodings["strong"] = tune_on_strong(output, workspace, decodings["clip"])
     scores: dict[str, dict[str, float]] = {
-        "curves": score_curves(heard, bench),
-        "valid": score_tags(heard, bench.valid),
+        "threshold_free": score_without_thresholds(output, workspace),
+        "valid": score_tags(output, workspace.valid),
     }
     counts: dict[str, dict[str, list[int]]] = {}
     for name, decoding in decodings.items():
-        scores[name], counts[name] = score_events(heard, bench, decoding)
-    shown = show(heard, bench, decodings)
-    return Result(unit.cell, unit.seed, unit.fingerprint, scores, counts, shown, told)
+        scores[name], counts[name] = score_events(output, workspace, decoding)
+    example = choose_example(output, workspace, decodings)
+    return RunResult(
+        run.stored_as or run.configuration,
+        run.seed,
+        run.fingerprint,
+        scores,
+        counts,
+        example,
+        training,
+    )
 
 
-def train_unit(bench: Bench, unit: Unit) -> Detector:
-    """Train a unit in its folder; its teachers have been."""
-    bench.compute_features(unit)
+def train_run(workspace: Workspace, run: Run) -> Detector:
+    """Train a run in its folder; its teachers must be trained already."""
+    workspace.compute_features(run)
     return train(
-        bench.clips(unit.train),
-        bench.valid,
-        out=bench.work / unit.folder,
-        strong=unit.train_events,
-        teachers=[bench.model_of(teacher) for teacher in unit.teachers],
-        settings=unit.settings,
-        store=bench.store_of(unit),
+        workspace.clips(run.train),
+        workspace.valid,
+        out=workspace.folder / run.folder,
+        strong=run.train_events,
+        teachers=[workspace.model_path(teacher) for teacher in run.teachers],
+        settings=run.settings,
+        store=workspace.store_path(run),
         resume=True,
     )
 
 
-def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
-    """Return the decoding that does best on the events of the validation clips."""
+def tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) -> Decoding:
+    """Return the decoding with the best F1 on the events of the validation clips."""
     tuned = tune_decoding(
-        heard.valid.curves,
-        heard.valid.clip_probs,
-        heard.grid,
-        heard.labels,
-        reference=[bench.valid_events[file] for file in bench.valid.files],
-        durations=[heard.grid.onset(len(curve)) for curve in heard.valid.curves],
+        output.valid.curves,
+        output.valid.clip_probs,
+        output.grid,
+        output.labels,
+        reference=[workspace.valid_events[file] for file in workspace.valid.files],
+        durations=[output.grid.onset(len(curve)) for curve in output.valid.curves],
         start=start,
         objective="f_measure",
     )
     return tuned.decoding
 
 
-def score_curves(heard: Heard, bench: Bench) -> dict[str, float]:
-    """Return the scores that no threshold decides."""
-    files, grid, said = bench.test.files, heard.grid, heard.test
+def score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[str, float]:
+    """Return the scores of the test clips that need no threshold."""
+    files, grid, predicted = workspace.test.files, output.grid, output.test
     curves = ScoreCurves(
-        heard.labels,
+        output.labels,
         {
             file: ScoreCurve.from_frames(curve, grid, grid.onset(len(curve)))
-            for file, curve in zip(files, said.curves, strict=True)
+            for file, curve in zip(files, predicted.curves, strict=True)
         },
     )
-    probs = dict(zip(files, said.clip_probs, strict=True))
-    tags = clip_scores(tags_of(bench.truth), probs=probs, labels=heard.labels)
+    probs = dict(zip(files, predicted.clip_probs, strict=True))
+    tags = clip_scores(tags_of(workspace.reference), probs=probs, labels=output.labels)
     return {
-        "psds1": psds_scores(bench.truth, curves, **SCENARIO_1).value,
+        "psds1": psds_scores(workspace.reference, curves, **SCENARIO_1).value,
         "mean_average_precision": tags.mean_average_precision,
     }
 
 
-def score_tags(heard: Heard, clips: Manifest) -> dict[str, float]:
-    """Return the scores of the clip probabilities against the tags, all that validation tells."""
+def score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
+    """Return the scores of the validation clips that need their tags alone."""
     tags = dict(zip(clips.files, clips.tags, strict=True))
-    probs = dict(zip(clips.files, heard.valid.clip_probs, strict=True))
-    scores = clip_scores(tags, probs=probs, labels=heard.labels)
+    probs = dict(zip(clips.files, output.valid.clip_probs, strict=True))
+    scores = clip_scores(tags, probs=probs, labels=output.labels)
     return {"mean_average_precision": scores.mean_average_precision}
 
 
 def score_events(
-    heard: Heard, bench: Bench, decoding: Decoding
+    output: RunOutput, workspace: Workspace, decoding: Decoding
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Return the scores of what a decoding finds, and what was counted in each test clip."""
-    found: dict[str, list[Event]] = {}
-    for number, file in enumerate(bench.test.files):
-        curve, gate = heard.test.curves[number], heard.test.clip_probs[number]
-        duration = heard.grid.onset(len(curve))
-        found[file] = decode_events(curve, heard.grid, decoding, gate, duration)
-    segments = count_segments(bench.truth, found, heard.labels, empty_as_zero=True)
+    """Return the scores of the decoded test clips, and the counts per clip."""
+    reference, estimate = workspace.reference, dict[str, list[Event]]()
+    for number, file in enumerate(workspace.test.files):
+        curve, clip_probs = output.test.curves[number], output.test.clip_probs[number]
+        duration = output.grid.onset(len(curve))
+        estimate[file] = decode_events(curve, output.grid, decoding, clip_probs, duration)
+    segments = count_segments(reference, estimate, output.labels, empty_as_zero=True)
     overall = segments.scores().overall
     names = {
         "error_rate": ("error_rate", "deletion_rate", "insertion_rate", "substitution_rate"),
@@ -268,7 +335,7 @@ def score_events(
     }
     scores = {name: overall[group][name] for group, wanted in names.items() for name in wanted}
     scores["event_f_measure"] = event_scores(
-        bench.truth, found, heard.labels, **Scoring().collars, empty_as_zero=True
+        reference, estimate, output.labels, **Scoring().collars, empty_as_zero=True
     ).f_measure
     errors = segments.substitutions + segments.deletions + segments.insertions
     tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
@@ -276,28 +343,30 @@ def score_events(
     return scores, counts | {"errors": errors.tolist()}
 
 
-def show(heard: Heard, bench: Bench, decodings: Mapping[str, Decoding]) -> dict[str, Any]:
-    """Return what is drawn of one test clip."""
+def choose_example(
+    output: RunOutput, workspace: Workspace, decodings: Mapping[str, Decoding]
+) -> dict[str, Any]:
+    """Return the test clip with the most events, for `earmark.plots.plot_predictions`."""
     number, file = max(
-        enumerate(bench.test.files), key=lambda item: (len(bench.truth[item[1]]), -item[0])
+        enumerate(workspace.test.files),
+        key=lambda item: (len(workspace.reference[item[1]]), -item[0]),
     )
-    events = bench.truth[file]
-    labels = sorted({event.label for event in events})
-    curve, gates = heard.test.curves[number], heard.test.clip_probs[number]
-    columns = {label: curve[:, heard.labels.index(label)] for label in labels}
+    events = workspace.reference[file]
+    columns = {label: output.labels.index(label) for label in sorted({x.label for x in events})}
+    curve, clip_probs = output.test.curves[number], output.test.clip_probs[number]
     return {
         "file": file,
-        "hop": heard.grid.hop,
+        "hop": output.grid.hop,
         "events": [[event.onset, event.offset, event.label] for event in events],
-        "frame_probs": {name: np.round(curve, 4).tolist() for name, curve in columns.items()},
+        "frame_probs": {x: np.round(curve[:, at], 4).tolist() for x, at in columns.items()},
         "thresholds": {
-            name: {label: decoding.rule(label)[:2] for label in labels}
+            name: {label: decoding.rule(label)[:2] for label in columns}
             for name, decoding in decodings.items()
         },
-        "open": {
+        "detected": {
             name: {
-                label: bool(gates[heard.labels.index(label)] >= decoding.rule(label).clip_threshold)
-                for label in labels
+                label: bool(clip_probs[at] >= decoding.rule(label).clip_threshold)
+                for label, at in columns.items()
             }
             for name, decoding in decodings.items()
         },

@@ -1,15 +1,18 @@
-"""Results of units -> a table: mean, spread, interval, and is the difference chance?
+"""Summarise the results of a comparison: means, confidence intervals and paired differences.
 
-Conventions: scores of a cell are over its seeds. Its interval tells where the mean of other runs on
-other clips would lie: Student's over the runs, and for ER and F1 wider by what draws of the test
-clips (a bootstrap) make of the mean; the squares of both margins add up. It ends where the score
-does: at 0, and at 1 or never. Differences are paired by seed and come from `compare_runs`:
-Student's interval, a p-value of sign flips, and the same corrected (Holm) for the pairs of one
-change, or for those without one. Where several pairs share a change, all their runs are tested
-together, too, each pair of runs flipped by itself, as if runs of one seed with different poolings
-were independent; and, without that, the means over the pairs of each seed.
+Conventions: the scores of a configuration are taken over its seeds. The confidence interval of
+their mean is Student's over the runs; for ER and F1 it also covers the choice of test clips, by a
+bootstrap: the squared margins of both add up. It is clipped to the range of the score.
+
+Differences are paired by seed (`compare_runs`): Student's interval and the p-value of a sign-flip
+test, which is also corrected (Holm) for the number of pairs with the same change, or without one.
+Pairs with the same change are also tested jointly, in two ways: over all their runs, which takes
+runs with the same seed and different poolings for independent; and over the means per seed, which
+does not.
 """
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
@@ -19,7 +22,7 @@ import numpy as np
 
 from earmark.errors import choose
 from earmark.experiments.plan import Pair
-from earmark.experiments.run import Result
+from earmark.experiments.run import RunResult
 from earmark.metrics.bootstrap import draw_rows
 from earmark.metrics.rates import Reals
 from earmark.metrics.report import TextTable, p_text
@@ -30,24 +33,29 @@ from earmark.metrics.seeds import (
     student_quantile,
 )
 
-WAYS = {  # of tuning, as `compare.unit` names them
-    "weak": "thresholds of clips and frames from tags alone",
-    "gates": "thresholds of clips from tags, of frames as `earmark train` leaves them",
-    "shared": "one threshold of clips for all classes from tags, of frames as trained",
-    "strong": "thresholds from onsets and offsets of the validation clips",
+TUNINGS = {  # as in `earmark.experiments.run` -> title
+    "clip_and_frame": "clip-level and frame-level thresholds per class, tuned on tags",
+    "clip": "clip-level thresholds per class, tuned on tags; default frame-level thresholds",
+    "shared_clip": "one clip-level threshold for all classes, tuned on tags; default frame-level "
+    "thresholds",
+    "strong": "all thresholds tuned on onsets and offsets of the validation clips",
 }
-N_DRAWS = 1000
+N_SAMPLES = 1000
 LEVEL = 0.95
-MANY = 1000  # degrees of freedom, as good as any more
+MANY = 1000  # degrees of freedom; more make no difference
 
 
 class Metric(NamedTuple):
-    """Where a score stands in a result, and the most that it can be; the least is 0."""
+    """Where a score is in a result, and its maximum; the minimum is 0.
+
+    >>> METRICS["f1"].name
+    'f_measure'
+    """
 
     title: str
-    group: str  # "tuned" stands for a way of tuning, whichever the table is of
+    group: str  # in `RunResult.scores`; "tuned" stands for the tuning of the table
     name: str
-    most: float = 1.0
+    maximum: float = 1.0
 
 
 METRICS = {
@@ -58,20 +66,24 @@ METRICS = {
     "f1": Metric("F1", "tuned", "f_measure"),
     "p": Metric("P", "tuned", "precision"),
     "r": Metric("R", "tuned", "recall"),
-    "event": Metric("event F1", "tuned", "event_f_measure"),
-    "psds1": Metric("PSDS1", "curves", "psds1"),
-    "map": Metric("mAP", "curves", "mean_average_precision"),
-    "valid": Metric("mAP, valid", "valid", "mean_average_precision"),
+    "event_f1": Metric("event F1", "tuned", "event_f_measure"),
+    "psds1": Metric("PSDS1", "threshold_free", "psds1"),
+    "map": Metric("mAP", "threshold_free", "mean_average_precision"),
+    "valid_map": Metric("mAP, valid", "valid", "mean_average_precision"),
 }
-HEADLINES = ("er", "f1", "event", "psds1", "map")
+HEADLINES = ("er", "f1", "event_f1", "psds1", "map")
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A score over the runs of a cell."""
+class Summary:
+    """One score over the runs of a configuration.
+
+    >>> Summary(0.5, 0.1, 0.4, 0.6, (0.4, 0.6)).mean
+    0.5
+    """
 
     mean: float
-    deviation: float  # nan of one run, and so are both ends of the interval
+    deviation: float  # nan if there is one run, and so are `low` and `high`
     low: float
     high: float
     values: tuple[float, ...]
@@ -79,138 +91,152 @@ class Cell:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells and pairs, by metric.
+    """The statistics of all configurations and pairs, by metric.
 
     Args:
-        tuning: "weak", "gates", "shared" or "strong": whence thresholds come; see `compare.unit`.
-        seeds: cell -> the seeds of its runs, in the order of `values`.
-        cells: cell -> metric -> its scores.
-        pairs: pair of cells -> metric -> their difference.
-        corrected: pair of cells -> metric -> p-value corrected for the pairs of the same change.
-        together: change -> metric -> the difference over all pairs that share it.
-        by_seed: the same of the means of each seed.
+        tuning: how the thresholds were tuned, a name in `TUNINGS`.
+        seeds: configuration -> the seeds of its runs, in the order of `Summary.values`.
+        summaries: configuration -> metric -> its scores.
+        pairs: pair -> metric -> the difference.
+        corrected: pair -> metric -> p-value corrected for the pairs with the same change.
+        by_change: change -> metric -> the difference over all runs of its pairs.
+        by_seed: change -> metric -> the difference over the means per seed.
     """
 
     tuning: str
     seeds: dict[str, list[int]]
-    cells: dict[str, dict[str, Cell]]
+    summaries: dict[str, dict[str, Summary]]
     pairs: dict[Pair, dict[str, RunDifference]]
     corrected: dict[Pair, dict[str, float]]
-    together: dict[str, dict[str, RunDifference]]
+    by_change: dict[str, dict[str, RunDifference]]
     by_seed: dict[str, dict[str, RunDifference]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return plain values, for JSON."""
         return {
             "tuning": self.tuning,
             "seeds": self.seeds,
-            "cells": {
-                cell: {name: asdict(scores) for name, scores in metrics.items()}
-                for cell, metrics in self.cells.items()
+            "summaries": {
+                configuration: {name: asdict(summary) for name, summary in metrics.items()}
+                for configuration, metrics in self.summaries.items()
             },
             "pairs": [
                 pair._asdict()
                 | {
-                    name: found.to_dict() | {"corrected_p": self.corrected[pair][name]}
-                    for name, found in metrics.items()
+                    name: difference.to_dict() | {"corrected_p": self.corrected[pair][name]}
+                    for name, difference in metrics.items()
                 }
                 for pair, metrics in self.pairs.items()
             ],
             **{
                 title: {
-                    change: {name: found.to_dict() for name, found in metrics.items()}
-                    for change, metrics in of.items()
+                    change: {name: difference.to_dict() for name, difference in metrics.items()}
+                    for change, metrics in joint.items()
                 }
-                for title, of in (("together", self.together), ("by_seed", self.by_seed))
+                for title, joint in (("by_change", self.by_change), ("by_seed", self.by_seed))
             },
         }
 
 
 def compare_results(
-    results: Sequence[Result],
+    results: Sequence[RunResult],
     pairs: Sequence[Pair],
-    tuning: str = "weak",
+    tuning: str = "clip_and_frame",
     *,
-    n_draws: int = N_DRAWS,
+    n_samples: int = N_SAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Return the statistics of all cells that have results; pairs need two shared seeds."""
-    runs: dict[str, dict[int, Result]] = {}
+    """Return the statistics of all configurations that have results.
+
+    Args:
+        results: of any number of configurations.
+        pairs: configurations to compare; a pair needs two seeds that both of them have.
+        tuning: a name in `TUNINGS`.
+        n_samples: bootstrap samples of the test clips.
+        seed: of the bootstrap.
+
+    >>> compare_results([], []).summaries
+    {}
+    """
+    runs: dict[str, dict[int, RunResult]] = {}
     for result in results:
         choose("tuning", tuning, list(result.counts))
-        runs.setdefault(result.cell, {})[result.seed] = result
-    seeds = {cell: sorted(of_cell) for cell, of_cell in runs.items()}
-    cells = {
-        cell: {
-            name: _summarise([of_cell[s] for s in seeds[cell]], metric, tuning, n_draws, seed)
+        runs.setdefault(result.configuration, {})[result.seed] = result
+    seeds = {configuration: sorted(by_seed) for configuration, by_seed in runs.items()}
+    summaries = {
+        configuration: {
+            name: _summarise(
+                [by_seed[s] for s in seeds[configuration]], metric, tuning, n_samples, seed
+            )
             for name, metric in METRICS.items()
         }
-        for cell, of_cell in runs.items()
+        for configuration, by_seed in runs.items()
     }
-    shared: dict[Pair, tuple[list[Result], list[Result]]] = {}
+    paired: dict[Pair, tuple[list[RunResult], list[RunResult]]] = {}
     for pair in pairs:
-        a, b = (runs.get(cell, {}) for cell in (pair.against, pair.cell))
-        both = sorted(a.keys() & b.keys())
-        if len(both) > 1:
-            shared[pair] = [a[s] for s in both], [b[s] for s in both]
-    found = {pair: _compare(*of_pair, tuning) for pair, of_pair in shared.items()}
-    corrected: dict[Pair, dict[str, float]] = {pair: {} for pair in found}
-    together: dict[str, dict[str, RunDifference]] = {}
-    by_seed: dict[str, dict[str, RunDifference]] = {}
-    for change in dict.fromkeys(pair.change for pair in found):
-        family = [pair for pair in found if pair.change == change]
+        a, b = (runs.get(name, {}) for name in (pair.baseline, pair.configuration))
+        shared = sorted(a.keys() & b.keys())
+        if len(shared) > 1:
+            paired[pair] = [a[s] for s in shared], [b[s] for s in shared]
+    differences = {pair: _compare(*sides, tuning) for pair, sides in paired.items()}
+    corrected: dict[Pair, dict[str, float]] = {pair: {} for pair in differences}
+    by_change: dict[str, dict[str, RunDifference]] = {}
+    by_seed_: dict[str, dict[str, RunDifference]] = {}
+    for change in dict.fromkeys(pair.change for pair in differences):
+        family = [pair for pair in differences if pair.change == change]
         for name in METRICS:
-            p_values = correct_p_values([found[pair][name].p_value for pair in family])
+            p_values = correct_p_values([differences[pair][name].p_value for pair in family])
             for pair, p_value in zip(family, p_values, strict=True):
                 corrected[pair][name] = p_value
         if change and len(family) > 1:
-            all_a, all_b = ([run for p in family for run in shared[p][side]] for side in (0, 1))
-            together[change] = _compare(all_a, all_b, tuning)
+            all_a, all_b = ([run for p in family for run in paired[p][side]] for side in (0, 1))
+            by_change[change] = _compare(all_a, all_b, tuning)
             if len({run.seed for run in all_a}) > 1:
-                by_seed[change] = _compare(all_a, all_b, tuning, by_seed=True)
-    return Comparison(tuning, seeds, cells, found, corrected, together, by_seed)
+                by_seed_[change] = _compare(all_a, all_b, tuning, by_seed=True)
+    return Comparison(tuning, seeds, summaries, differences, corrected, by_change, by_seed_)
 
 
 def _compare(
-    a: Sequence[Result], b: Sequence[Result], tuning: str, by_seed: bool = False
+    a: Sequence[RunResult], b: Sequence[RunResult], tuning: str, by_seed: bool = False
 ) -> dict[str, RunDifference]:
-    found = {}
+    differences = {}
     for name, metric in METRICS.items():
-        pairs = np.array([_values(side, metric, tuning) for side in (a, b)])
+        scores = np.array([_values(side, metric, tuning) for side in (a, b)])  # (2, runs)
         if by_seed:
             seeds = np.array([run.seed for run in a])
-            pairs = np.array([pairs[:, seeds == seed].mean(axis=1) for seed in np.unique(seeds)]).T
-        found[name] = compare_runs(*pairs.tolist())
-    return found
+            means = [scores[:, seeds == seed].mean(axis=1) for seed in np.unique(seeds)]
+            scores = np.array(means).T  # (2, seeds)
+        differences[name] = compare_runs(*scores.tolist())
+    return differences
 
 
-def _values(results: Sequence[Result], metric: Metric, tuning: str) -> list[float]:
+def _values(results: Sequence[RunResult], metric: Metric, tuning: str) -> list[float]:
     group = tuning if metric.group == "tuned" else metric.group
     return [result.scores[group][metric.name] for result in results]
 
 
 def _summarise(
-    results: Sequence[Result], metric: Metric, tuning: str, n_draws: int, seed: int
-) -> Cell:
+    results: Sequence[RunResult], metric: Metric, tuning: str, n_samples: int, seed: int
+) -> Summary:
     values = np.array(_values(results, metric, tuning))
     mean, n_runs = float(values.mean()), len(values)
     if n_runs < 2:
         nan = float("nan")
-        return Cell(mean, nan, nan, nan, tuple(values.tolist()))
+        return Summary(mean, nan, nan, nan, tuple(values.tolist()))
     deviation = float(values.std(ddof=1))
-    of_runs, of_clips = deviation**2 / n_runs, 0.0
+    run_variance, clip_variance = deviation**2 / n_runs, 0.0
     if metric.name in _FROM_COUNTS:
-        tables = [result.counts[tuning] for result in results]
-        drawn = [
-            np.mean([_FROM_COUNTS[metric.name](table, weights) for table in tables], axis=0)
-            for weights in draw_rows(len(tables[0]["tp"]), n_draws, seed)
+        counts = [result.counts[tuning] for result in results]
+        samples = [
+            np.mean([_FROM_COUNTS[metric.name](table, weights) for table in counts], axis=0)
+            for weights in draw_rows(len(counts[0]["tp"]), n_samples, seed)
         ]
-        of_clips = float(np.concatenate(drawn).var(ddof=1))
-    # Runs are few, and their variance is uncertain; clips are many.
+        clip_variance = float(np.concatenate(samples).var(ddof=1))
+    # Few runs give an uncertain variance, hence their own quantile; there are many clips.
     few, many = student_quantile(LEVEL, n_runs - 1), student_quantile(LEVEL, MANY)
-    margin = (few**2 * of_runs + many**2 * of_clips) ** 0.5
-    low, high = max(0.0, mean - margin), min(metric.most, mean + margin)
-    return Cell(mean, deviation, low, high, tuple(values.tolist()))
+    margin = (few**2 * run_variance + many**2 * clip_variance) ** 0.5
+    low, high = max(0.0, mean - margin), min(metric.maximum, mean + margin)
+    return Summary(mean, deviation, low, high, tuple(values.tolist()))
 
 
 def _error_rates(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
@@ -227,65 +253,143 @@ _FROM_COUNTS = {"error_rate": _error_rates, "f_measure": _f_measures}
 
 
 def comparison_tables(comparison: Comparison) -> list[TextTable]:
-    """Return a table of the cells and one of the pairs."""
-    rows, spread = [], (*HEADLINES, "valid")
-    for cell, metrics in comparison.cells.items():
-        texts = [_spread(metrics[name]) if name in spread else f"{metrics[name].mean:.3f}"
-                 for name in METRICS]  # fmt: skip
-        rows.append((cell, str(len(comparison.seeds[cell])), *texts))
-    columns = ("cell", "runs", *(metric.title for metric in METRICS.values()))
-    title = f"Mean ± standard deviation over runs, {WAYS[comparison.tuning]}"
+    """Return tables of the configurations, their confidence intervals, and the pairs, if any.
+
+    >>> [table.columns[0] for table in comparison_tables(compare_results([], []))]
+    ['configuration', 'configuration']
+    """
+    rows, with_deviation = [], (*HEADLINES, "valid_map")
+    for configuration, metrics in comparison.summaries.items():
+        texts = [summary_text(metrics[name]) if name in with_deviation
+                 else f"{metrics[name].mean:.3f}" for name in METRICS]  # fmt: skip
+        rows.append((configuration, str(len(comparison.seeds[configuration])), *texts))
+    columns = ("configuration", "runs", *(metric.title for metric in METRICS.values()))
+    title = f"Mean ± standard deviation over runs; {TUNINGS[comparison.tuning]}"
     tables = [TextTable(title, columns, tuple(rows))]
-    lines = tuple(
-        (cell, *(_interval(metrics[name]) for name in HEADLINES))
-        for cell, metrics in comparison.cells.items()
+    intervals = tuple(
+        (configuration, *(interval_text(metrics[name]) for name in HEADLINES))
+        for configuration, metrics in comparison.summaries.items()
     )
     titles = tuple(METRICS[name].title for name in HEADLINES)
     title = (
-        "95 % intervals of the mean: other runs on other clips for ER and F1, other runs on these"
-        " clips for the rest"
+        "95 % confidence intervals of the mean: over runs and test clips for ER and F1, over runs"
+        " for the others"
     )
-    tables.append(TextTable(title, ("cell", *titles), lines))
+    tables.append(TextTable(title, ("configuration", *titles), intervals))
     if comparison.pairs:
         pairs = [
             (
-                f"{pair.cell} less {pair.against}",
+                name,
                 str(metrics["er"].n_runs),
-                *(_difference(metrics[x], comparison.corrected[pair][x]) for x in HEADLINES),
-                f"{metrics['er'].smallest_p:.3f}",
-            )
-            for pair, metrics in comparison.pairs.items()
-        ]
-        pairs += [
-            (
-                f"{told}: {change}",
-                str(metrics["er"].n_runs),
-                *(_difference(metrics[name]) for name in HEADLINES),
+                *(difference_text(metrics[x], corrected.get(x)) for x in HEADLINES),
                 p_text(metrics["er"].smallest_p),
             )
-            for told, of in (("all", comparison.together), ("mean of a seed", comparison.by_seed))
-            for change, metrics in of.items()
+            for name, metrics, corrected in _list_differences(comparison)
         ]
         title = (
-            "Differences, paired by seed: mean [95 % interval], p (p corrected for the pairs of the"
-            " same change); last, the smallest p that so many runs can give"
+            "Differences, paired by seed: mean [95 % confidence interval], p (p corrected for the"
+            " pairs with the same change); last, the smallest p possible with this number of runs"
         )
-        tables.append(TextTable(title, ("pair", "runs", *titles, "least p"), tuple(pairs)))
+        tables.append(TextTable(title, ("pair", "runs", *titles, "smallest p"), tuple(pairs)))
     return tables
 
 
-def _spread(cell: Cell) -> str:
-    spread = "" if np.isnan(cell.deviation) else f" ± {cell.deviation:.3f}"
-    return f"{cell.mean:.3f}{spread}"
+def _list_differences(
+    comparison: Comparison,
+) -> list[tuple[str, Mapping[str, RunDifference], Mapping[str, float]]]:
+    """Return name, differences and corrected p-values of the pairs, then of the joint tests."""
+    joint = (("all pairs", comparison.by_change), ("means per seed", comparison.by_seed))
+    return [
+        *(
+            (f"{pair.configuration} minus {pair.baseline}", metrics, comparison.corrected[pair])
+            for pair, metrics in comparison.pairs.items()
+        ),
+        *(
+            (f"{title}: {change}", metrics, {})
+            for title, by_change in joint
+            for change, metrics in by_change.items()
+        ),
+    ]
 
 
-def _interval(cell: Cell) -> str:
-    return "-" if np.isnan(cell.low) else f"{cell.low:.3f} to {cell.high:.3f}"
+def summary_csv(comparisons: Sequence[Comparison]) -> str:
+    """Return all scores of all configurations as CSV, one row per tuning and configuration.
+
+    >>> summary_csv([]).split(",")[:5]
+    ['tuning', 'configuration', 'runs', 'er_mean', 'er_deviation']
+    """
+    parts = ("mean", "deviation", "low", "high")
+    columns = [f"{name}_{part}" for name in METRICS for part in parts]
+    rows = [
+        [comparison.tuning, configuration, len(comparison.seeds[configuration])]
+        + [_csv_number(getattr(metrics[x], part)) for x in METRICS for part in parts]
+        for comparison in comparisons
+        for configuration, metrics in comparison.summaries.items()
+    ]
+    return _csv_text(["tuning", "configuration", "runs", *columns], rows)
 
 
-def _difference(found: RunDifference, corrected: float | None = None) -> str:
+def difference_csv(comparisons: Sequence[Comparison]) -> str:
+    """Return all paired differences as CSV, one row per tuning and pair.
+
+    >>> difference_csv([]).split(",")[:5]
+    ['tuning', 'pair', 'runs', 'smallest_p', 'er_difference']
+    """
+    parts = ("difference", "low", "high", "p_value")
+    columns = [f"{name}_{part}" for name in METRICS for part in (*parts, "corrected_p")]
+    rows = [
+        [comparison.tuning, name, metrics["er"].n_runs, f"{metrics['er'].smallest_p:.6g}"]
+        + [
+            _csv_number(value)
+            for x in METRICS
+            for value in (
+                *(getattr(metrics[x], part) for part in parts),
+                corrected.get(x, float("nan")),
+            )
+        ]
+        for comparison in comparisons
+        for name, metrics, corrected in _list_differences(comparison)
+    ]
+    return _csv_text(["tuning", "pair", "runs", "smallest_p", *columns], rows)
+
+
+def _csv_number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.4f}"
+
+
+def _csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()
+
+
+def summary_text(summary: Summary) -> str:
+    """Return mean and standard deviation as text.
+
+    >>> summary_text(Summary(0.5, 0.1, 0.4, 0.6, (0.4, 0.6)))
+    '0.500 ± 0.100'
+    """
+    deviation = "" if np.isnan(summary.deviation) else f" ± {summary.deviation:.3f}"
+    return f"{summary.mean:.3f}{deviation}"
+
+
+def interval_text(summary: Summary) -> str:
+    """Return the confidence interval as text; '-' if there is one run.
+
+    >>> interval_text(Summary(0.5, 0.1, 0.4, 0.6, (0.4, 0.6)))
+    '0.400 to 0.600'
+    """
+    return "-" if np.isnan(summary.low) else f"{summary.low:.3f} to {summary.high:.3f}"
+
+
+def difference_text(difference: RunDifference, corrected: float | None = None) -> str:
+    """Return a difference, its interval and p-values as text.
+
+    >>> difference_text(compare_runs([0.5, 0.5], [0.6, 0.7]))
+    '+0.150 [-0.485, +0.785], p 0.500'
+    """
     also = "" if corrected is None else f" ({p_text(corrected)})"
     return (
-        f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}], "
-        f"p {p_text(found.p_value)}{also}"
+        f"{difference.difference:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}], "
+        f"p {p_text(difference.p_value)}{also}"
     )
