@@ -1,7 +1,7 @@
-"""Time and memory against the length of a recording, the clips in a store, and the classes.
+"""Measure how time and memory grow with recording length, clips in a store, and classes.
 
-Every point is a process of its own. Time is CPU time of all its threads, without the start; memory
-is the peak of the process, of which torch alone takes some 220 MB.
+Every point is measured in a separate process. Time is the CPU time of all its threads without the
+start-up; memory is the peak of the process, of which torch alone takes about 220 MB.
 """
 
 import tempfile
@@ -37,25 +37,26 @@ Series = dict[int, Figures]
 
 
 def run(shared: Path) -> str:
-    """Measure, draw docs/images/growth.png, and return the figures in Markdown."""
+    """Measure, plot docs/images/growth.png, and return the tables in Markdown."""
     length = {minutes: measure_at("length", minutes) for minutes in MINUTES}
     clips = {count: measure_at("clips", count) for count in CLIPS}
     classes = {count: measure_at("classes", count) for count in CLASSES}
     draw(length, clips, classes)
     return "\n\n".join(
         [
-            "Every point is a process of its own; time is CPU time of all its threads.",
+            "Every point is a separate process; time is the CPU time of all its threads.",
             f"![Time and memory against length, clips and classes](images/{PICTURE.name})",
             "**Length of a recording**, preset `fast`, 17 classes, noise in blocks of 2 s: log-mel,"
-            " network, merge, decode. What grows in memory is the curve that comes out, two numbers"
-            " a class for every frame, and the pieces that it is put together from.",
-            table(length, {"minutes": "{:,}"}, ["seconds", "seconds a minute", "curve MB"]),
+            " network, merge, decode. Memory grows with the frame-level scores, two numbers per"
+            " class and frame, and the pieces they are assembled from.",
+            table(length, {"minutes": "{:,}"}, ["seconds", "seconds per minute", "scores MB"]),
             "**Clips in a store**, one second each, 16 mels: build in one process, open, and read"
-            " 10,000 at random. What grows in memory is the index, one entry a clip.",
-            table(clips, {"clips": "{:,}"}, ["build s", "open s", "read us a clip"]),
-            "**Classes**: the curve of 84 s of noise by preset `fast` on one thread, events from a"
-            " curve of 10 minutes, and segment-based scores of 1,000 files with ten events each.",
-            table(classes, {"classes": "{:,}"}, ["curve s", "decode s", "scores s"]),
+            " 10,000 at random. Memory grows with the index, one entry per clip.",
+            table(clips, {"clips": "{:,}"}, ["build s", "open s", "read us per clip"]),
+            "**Classes**: frame-level scores of 84 s of noise by preset `fast` on one thread,"
+            " events from 10 minutes of frame-level scores, and segment-based metrics of 1,000"
+            " files with ten events each.",
+            table(classes, {"classes": "{:,}"}, ["predict s", "decode s", "metrics s"]),
         ]
     )
 
@@ -74,13 +75,13 @@ def table(series: Series, first: dict[str, str], columns: list[str]) -> str:
 
 
 def draw(length: Series, clips: Series, classes: Series) -> None:
-    """Time and memory side by side, against each of the three."""
+    """Plot time and memory against each of the three."""
     figure = new_figure(figsize=(10, 5.5))
     axes = figure.subplots(2, 3)
     columns: list[tuple[str, Series, list[str]]] = [
         ("minutes of recording", length, ["seconds"]),
         ("clips in the store", clips, ["build s", "open s"]),
-        ("classes", classes, ["curve s", "decode s", "scores s"]),
+        ("classes", classes, ["predict s", "decode s", "metrics s"]),
     ]
     for column, (name, series, times) in enumerate(columns):
         for number, what in enumerate(times):
@@ -103,9 +104,9 @@ def measure_at(name: str, count: int) -> Figures:
 
 
 class NoiseDetector(Detector):
-    """A detector whose recordings are so many minutes of noise, never written to a file."""
+    """A detector whose source is a number of minutes of noise, generated on the fly."""
 
-    def _blocks(self, source: Any, rate: int | None) -> Iterator[np.ndarray]:
+    def _blocks(self, source: Any, sample_rate: int | None) -> Iterator[np.ndarray]:
         noise = np.random.default_rng(0).standard_normal(2 * 32000, dtype=np.float32)
         for number in range(30 * int(source)):
             yield np.float32(0.05 + 0.05 * np.sin(number)) * noise
@@ -115,20 +116,22 @@ def measure_length(minutes: int) -> Figures:
     detector = NoiseDetector(made_bundle("fast"))
     detector.detect(1)  # type: ignore[arg-type]
     before = time.process_time()
-    curve = detector.frame_probs(minutes)  # type: ignore[arg-type]
-    detector.decode(curve)
+    scores = detector.frame_probs(minutes)  # type: ignore[arg-type]
+    detector.decode(scores)
     seconds = time.process_time() - before
     return {
         "seconds": seconds,
-        "seconds a minute": seconds / minutes,
-        "curve MB": (curve.probs.nbytes + curve.clip_probs.nbytes) / 1e6,
+        "seconds per minute": seconds / minutes,
+        "scores MB": (scores.probs.nbytes + scores.clip_probs.nbytes) / 1e6,
     }
 
 
 def measure_clips(count: int) -> Figures:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        write_audio(f"{folder}/clip.wav", 0.1 * rng.standard_normal(SMALL.rate), SMALL.rate)
+        write_audio(
+            f"{folder}/clip.wav", 0.1 * rng.standard_normal(SMALL.sample_rate), SMALL.sample_rate
+        )
         files = {f"clip {number}": Path(folder, "clip.wav") for number in range(count)}
         before = time.process_time()
         build_store(f"{folder}/store", files, SMALL, processes=1)
@@ -141,7 +144,7 @@ def measure_clips(count: int) -> Figures:
         total = sum(float(store[name][0, 0]) for name in names)
         reading = time.process_time() - before
         assert np.isfinite(total)
-    return {"build s": build, "open s": opening, "read us a clip": reading * 1e6 / len(names)}
+    return {"build s": build, "open s": opening, "read us per clip": reading * 1e6 / len(names)}
 
 
 def measure_classes(count: int) -> Figures:
@@ -164,15 +167,15 @@ def measure_classes(count: int) -> Figures:
             }
         )
     jobs: dict[str, Callable[[], Any]] = {
-        "curve s": lambda: detector.frame_probs(noise, 32000),
+        "predict s": lambda: detector.frame_probs(noise, 32000),
         "decode s": lambda: decode_events(probs, FrameGrid(12.5), decoding, duration=600.0),
-        "scores s": lambda: segment_scores(*tables, labels),
+        "metrics s": lambda: segment_scores(*tables, labels),
     }
     return {name: cpu_seconds(job) for name, job in jobs.items()}
 
 
 def with_memory(work: Callable[[int], Figures], count: str) -> Figures:
-    """Return what was measured, and the peak of the process."""
+    """Return the measurements and the peak memory of the process."""
     return {**work(int(count)), "memory MB": peak_memory() / 1e6}
 
 

@@ -28,7 +28,7 @@ def shape_tables() -> str:
     for name in PRESETS:
         config = ModelConfig.preset(name, n_classes=N_CLASSES)
         layers = list(config.layers(N_FRAMES))
-        rate = float(config.frames(features.frames).rate)
+        rate = float(config.frames(features.frames).frame_rate)
         seen = config.receptive_field
         lines += [
             f"### `{name}`",
@@ -77,20 +77,33 @@ def demo_figure(path: Path) -> None:
 
 PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/model.md": (shape_tables,),
-    "docs/results.md": (results.pooling_tables, results.detector_tables),
+    "docs/results.md": (
+        results.structure_table,
+        results.published_table,
+        results.pooling_table,
+        results.tuning_table,
+        results.pooling_oracle_table,
+        results.detector_table,
+        results.detector_tuning_table,
+        results.detector_oracle_table,
+    ),
     "docs/model-card.md": (card.about, card.scores, card.attribution),
 }
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/gradients.png": gradient_figure,
     "docs/images/detection.png": demo_figure,
     "docs/images/hierarchy.png": demo_figure,
-    "docs/images/runs.png": results.draw_runs,
-    "docs/images/predictions.png": results.draw_predictions,
+    "docs/images/runs.png": results.plot_all_runs,
+    "docs/images/predictions.png": results.plot_examples,
 }
+FILES: dict[str, Callable[[], str]] = results.CSV_FILES
 
 
 def main() -> None:
-    """Make every part and figure anew."""
+    """Make every part, file and figure anew."""
+    for file, make_file in FILES.items():
+        (REPO / file).write_text(make_file())
+        print(file)
     for page, makers in PARTS.items():
         path = REPO / page
         first, *rest = path.read_text().split(BEGIN)

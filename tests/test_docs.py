@@ -66,6 +66,8 @@ def test_made_parts_are_up_to_date(build):
     for page, makers in build.PARTS.items():
         for make_part in makers:
             assert make_part() in (REPO / page).read_text(), f"{page}: run make docs"
+    for file, make_file in build.FILES.items():
+        assert (REPO / file).read_text() == make_file(), f"{file}: run make docs"
     for image in build.FIGURES:
         assert (REPO / image).exists(), f"{image}: run make docs"
         with Image.open(REPO / image) as picture:

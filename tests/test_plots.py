@@ -16,6 +16,8 @@ from earmark.plots import (
     plot_gradients,
     plot_hierarchy,
     plot_precision_recall,
+    plot_predictions,
+    plot_runs,
     save,
 )
 from earmark.pooling import Pooling
@@ -92,6 +94,30 @@ def test_gradients_are_drawn_as_the_closed_forms_with_their_sign():
         for label, dx in zip(("single", "hierarchical"), wanted, strict=True):
             torch.testing.assert_close(torch.as_tensor(drawn[label]), sign * dx / scale)
         assert drawn["single"][x.argmax()] * sign > 0  # the surest frame of a positive clip: up
+
+
+def test_every_run_is_a_dot_and_every_configuration_a_line_at_its_mean():
+    runs = {"single": [0.5, 0.6], "hierarchical": [0.4]}
+    axes = plot_runs({"F1": runs}).axes[0]
+    dots, means = axes.lines[::2], axes.lines[1::2]
+    assert [dot.get_xdata().tolist() for dot in dots] == list(runs.values())
+    assert [mean.get_xdata()[0] for mean in means] == pytest.approx([0.55, 0.4])
+
+
+def test_a_class_that_is_not_detected_at_clip_level_is_a_thin_line():
+    example = {
+        "hop": 0.08,
+        "events": [[0.1, 0.3, "dog"]],
+        "frame_probs": {"dog": [0.1, 0.9], "siren": [0.2, 0.3]},
+        "thresholds": {"clip": {"dog": [0.5, 0.25], "siren": [0.6, 0.3]}},
+        "detected": {"clip": {"dog": True, "siren": False}},
+    }
+    axes = plot_predictions({"single": example}, n_columns=1, tuning="clip").axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    assert lines["dog"].get_linewidth() > lines["siren"].get_linewidth()
+    assert lines["dog"].get_xdata().tolist() == pytest.approx([0.04, 0.12])
+    heights = {line.get_ydata()[0] for line in axes.lines if line.get_linestyle() != "-"}
+    assert heights == {0.5, 0.25, 0.6, 0.3}
 
 
 def test_labels_that_look_like_formulas_or_are_hidden_are_drawn_as_they_are(tmp_path):
