@@ -48,6 +48,32 @@ def run_plan(
         out: folder for the results.
         work: folder for features, checkpoints and models; `out`/work by default.
         processes: runs at a time; one per core by default.
+
+    >>> import tempfile
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> scenes = SceneConfig(sample_rate=8000, duration=5.0, classes=("bell", "siren"))
+    >>> for seed, name in enumerate(("train", "valid", "test")):
+    ...     _ = write_scenes(folder / name, 8, scenes, seed, prefix=name)
+    >>> _ = (folder / "plan.toml").write_text('''
+    ... [data]
+    ... train = "train/weak.tsv"
+    ... valid = "valid/weak.tsv"
+    ... test = "test/strong.tsv"
+    ... [settings]
+    ... features = {sample_rate = 8000, n_mels = 16, f_max = 4000}
+    ... model = {channels = [4, 4, 4, 4], last_channels = 4, n_recurrent = 0}
+    ... training = {max_epochs = 1, threads = 1}
+    ... [grid]
+    ... seeds = 1
+    ... structure = {single = {model.stages = []}, hierarchical = {model.stages = [5]}}
+    ... ''')
+    >>> plan = Plan.read(folder / "plan.toml")
+    >>> results = run_plan(plan, folder / "results", processes=1)
+    >>> [result.configuration for result in results]
+    ['single', 'hierarchical']
+    >>> [comparison.tuning for comparison in write_tables(plan, results, folder / "results")]
+    ['clip_and_frame', 'clip', 'shared_clip']
     """
     work = work or out / "work"
     runs = plan.runs()

@@ -201,8 +201,6 @@ class Run:
 class Plan:
     """A comparison: the tables, the configurations in order, and the settings they share.
 
-    docs/comparing.md shows a plan file and its runs.
-
     Args:
         source: the plan file.
         folder: the data folder.
@@ -211,6 +209,22 @@ class Plan:
         base: settings before a configuration changes them.
         audio: one folder with all recordings.
         labels: classes; by default those of the training table.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("train", "valid", "test"):
+    ...     (folder / f"{name}.tsv").touch()
+    >>> _ = (folder / "plan.toml").write_text('''
+    ... data = {train = "train.tsv", valid = "valid.tsv", test = "test.tsv"}
+    ... [configurations]
+    ... single = {seeds = 2, settings = {model.stages = []}}
+    ... hierarchical = {based_on = "single", settings = {model.stages = [5, 5, 5]}}
+    ... ''')
+    >>> plan = Plan.read(folder / "plan.toml")
+    >>> [run.key for run in plan.runs()]
+    ['single-seed0', 'hierarchical-seed0', 'single-seed1', 'hierarchical-seed1']
+    >>> plan.pairs()
+    [Pair(baseline='single', configuration='hierarchical', change='')]
     """
 
     source: Path

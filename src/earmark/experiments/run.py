@@ -139,6 +139,8 @@ def _migrate(tree: dict[str, Any]) -> dict[str, Any]:
 class Workspace:
     """The tables of a plan, each read once, and the folders of features and models.
 
+    `earmark.experiments.run_plan` has an example that uses it.
+
     Args:
         plan: of the comparison.
         folder: for features, checkpoints and models; it can be deleted and is then recomputed.
@@ -242,15 +244,15 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
         for name, choices in FROM_TAGS.items()
     }
     if workspace.valid_events:
-        decodings["strong"] = tune_on_strong(output, workspace, decodings["clip"])
+        decodings["strong"] = _tune_on_strong(output, workspace, decodings["clip"])
     scores: dict[str, dict[str, float]] = {
-        "threshold_free": score_without_thresholds(output, workspace),
-        "valid": score_tags(output, workspace.valid),
+        "threshold_free": _score_without_thresholds(output, workspace),
+        "valid": _score_tags(output, workspace.valid),
     }
     counts: dict[str, dict[str, list[int]]] = {}
     for name, decoding in decodings.items():
-        scores[name], counts[name] = score_events(output, workspace, decoding)
-    example = choose_example(output, workspace, decodings)
+        scores[name], counts[name] = _score_events(output, workspace, decoding)
+    example = _choose_example(output, workspace, decodings)
     return RunResult(
         run.stored_as or run.configuration,
         run.seed,
@@ -277,7 +279,7 @@ def train_run(workspace: Workspace, run: Run) -> Detector:
     )
 
 
-def tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) -> Decoding:
+def _tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) -> Decoding:
     """Return the decoding with the best F1 on the events of the validation clips."""
     tuned = tune_decoding(
         output.valid.curves,
@@ -292,7 +294,7 @@ def tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) -> 
     return tuned.decoding
 
 
-def score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[str, float]:
+def _score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[str, float]:
     """Return the scores of the test clips that need no threshold."""
     files, grid, predicted = workspace.test.files, output.grid, output.test
     curves = ScoreCurves(
@@ -310,7 +312,7 @@ def score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[st
     }
 
 
-def score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
+def _score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
     """Return the scores of the validation clips that need their tags alone."""
     tags = dict(zip(clips.files, clips.tags, strict=True))
     probs = dict(zip(clips.files, output.valid.clip_probs, strict=True))
@@ -318,7 +320,7 @@ def score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
     return {"mean_average_precision": scores.mean_average_precision}
 
 
-def score_events(
+def _score_events(
     output: RunOutput, workspace: Workspace, decoding: Decoding
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Return the scores of the decoded test clips, and the counts per clip."""
@@ -343,7 +345,7 @@ def score_events(
     return scores, counts | {"errors": errors.tolist()}
 
 
-def choose_example(
+def _choose_example(
     output: RunOutput, workspace: Workspace, decodings: Mapping[str, Decoding]
 ) -> dict[str, Any]:
     """Return the test clip with the most events, for `earmark.plots.plot_predictions`."""

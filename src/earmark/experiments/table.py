@@ -112,7 +112,11 @@ class Comparison:
     by_seed: dict[str, dict[str, RunDifference]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
+        """Return plain values, for JSON.
+
+        >>> compare_results([], [], "clip").to_dict()["tuning"]
+        'clip'
+        """
         return {
             "tuning": self.tuning,
             "seeds": self.seeds,
