@@ -54,7 +54,7 @@ def run(shared: Path) -> str:
                 len(reference), np.full(len(reference), 1 / len(reference)), N_DRAWS
             )
             before = time.process_time()
-            counts.measure(weights.astype(np.float64))
+            counts.weighted_scores(weights.astype(np.float64))
             draws.append((time.process_time() - before) / N_DRAWS * 1000)
     text = (
         f"The {len(reference)} files and {len(curves.labels)} classes of the DCASE 2017 evaluation"

@@ -40,7 +40,7 @@ def test_rankings_are_those_of_scikit_learn(oracles):
     for _ in range(60):
         truth, probs, _ = draw_clips(rng)
         answer = oracles.ask("ranking", truth=truth.tolist(), scores=probs.tolist())
-        assert_same_ranking(counts_of(truth, probs).measure(), answer)
+        assert_same_ranking(counts_of(truth, probs).weighted_scores(), answer)
 
 
 def test_clips_drawn_several_times_are_sample_weights(oracles):
@@ -49,17 +49,17 @@ def test_clips_drawn_several_times_are_sample_weights(oracles):
         truth, probs, _ = draw_clips(rng)
         weights = np.concatenate([[1, 1], rng.integers(0, 4, len(truth) - 2)])
         given = {"truth": truth.tolist(), "scores": probs.tolist(), "weights": weights.tolist()}
-        ours = counts_of(truth, probs).measure(weights[None].astype(float))
+        ours = counts_of(truth, probs).weighted_scores(weights[None].astype(float))
         assert_same_ranking(ours, oracles.ask("ranking", **given))
         repeated = counts_of(np.repeat(truth, weights, axis=0), np.repeat(probs, weights, axis=0))
-        assert_same_ranking(repeated.measure(), oracles.ask("ranking", **given))
+        assert_same_ranking(repeated.weighted_scores(), oracles.ask("ranking", **given))
 
 
 def test_the_lwlrap_of_a_class_is_that_of_its_clips_with_the_others_left_in(oracles):
     """The overall lwlrap is the mean of those of the classes, by their number of clips."""
     rng = np.random.default_rng(2)
     truth, probs, _ = draw_clips(rng)
-    measured = counts_of(truth, probs).measure()
+    measured = counts_of(truth, probs).weighted_scores()
     each = measured.class_wise["ranking"]["lwlrap"][0]
     answer = oracles.ask("ranking", truth=truth.tolist(), scores=probs.tolist())["lwlrap"]
     assert np.average(each, weights=truth.sum(axis=0)) == pytest.approx(answer, abs=1e-12)
@@ -69,7 +69,7 @@ def test_where_nothing_is_true_we_say_nan_and_scikit_learn_zero(oracles):
     truth = np.array([[True, False], [False, False], [True, False]])
     probs = np.array([[0.5, 0.1], [0.2, 0.3], [0.4, 0.2]])
     answer = oracles.ask("ranking", truth=truth.tolist(), scores=probs.tolist())
-    ours = counts_of(truth, probs).measure()
+    ours = counts_of(truth, probs).weighted_scores()
     assert answer["average_precision"] == [1.0, 0.0]
     assert ours.class_wise["ranking"]["average_precision"][0, 0] == 1.0
     assert math.isnan(ours.class_wise["ranking"]["average_precision"][0, 1])
@@ -84,7 +84,9 @@ def test_the_rates_of_tags_are_those_of_scikit_learn(oracles, average):
     for _ in range(40):
         truth, _, found = draw_clips(rng)
         answer = oracles.ask("tags", truth=truth.tolist(), found=found.tolist(), average=average)
-        rates = getattr(counts_of(truth, found=found).measure(), kinds[average])["f_measure"]
+        rates = getattr(counts_of(truth, found=found).weighted_scores(), kinds[average])[
+            "f_measure"
+        ]
         ours = [rates[name][0] for name in ("precision", "recall", "f_measure")]
         np.testing.assert_allclose(ours, answer, atol=1e-12)
 
@@ -100,5 +102,5 @@ def test_the_dcase_clips_with_disturbed_scores_are_ranked_alike(oracles, dcase20
             for name, found in reference.items()
         }
         counts = count_clips(reference, probs=probs, labels=labels)
-        given = {"truth": counts.truth.tolist(), "scores": counts.probs.tolist()}
-        assert_same_ranking(counts.measure(), oracles.ask("ranking", **given))
+        given = {"truth": counts.reference.tolist(), "scores": counts.probs.tolist()}
+        assert_same_ranking(counts.weighted_scores(), oracles.ask("ranking", **given))

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from earmark.formats.events import Event, read_events
 from earmark.formats.scores import ScoreCurve, ScoreCurves, stem_of
-from earmark.metrics.bests import Collars, Intersections, Segments, best_scores, count_bests
+from earmark.metrics.best_thresholds import (
+    CollarCriterion,
+    IntersectionCriterion,
+    SegmentCriterion,
+    best_scores,
+    count_thresholds,
+)
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, count_psds, psds_scores
 from oracles import OracleError, plain
 
@@ -120,13 +126,13 @@ def disturb(reference, rng):
     return table
 
 
-def has_a_still_class(changes, labels):
+def has_a_still_class(deltas, labels):
     """Tell whether no count of some class changes at any threshold: sed_scores_eval fails there."""
 
     def is_still(own):
-        return not any(own.amounts[:, own.score == score].sum(axis=1).any() for score in own.score)
+        return not any(own.values[:, own.score == score].sum(axis=1).any() for score in own.score)
 
-    return any(is_still(own) for own in changes.by_class(len(labels)))
+    return any(is_still(own) for own in deltas.split_by_class(len(labels)))
 
 
 def check_psds(asker, reference, curves, **setting):
@@ -136,7 +142,7 @@ def check_psds(asker, reference, curves, **setting):
     try:
         theirs = asker.psds(reference, curves, **setting)
     except OracleError:
-        assert has_a_still_class(count_psds(reference, curves, **setting).changes, curves.labels)
+        assert has_a_still_class(count_psds(reference, curves, **setting).deltas, curves.labels)
         assert min(ours.class_wise.values()) == 0
         return
     assert ours.value == pytest.approx(theirs["value"], abs=1e-9)
@@ -224,19 +230,19 @@ def test_psds_of_small_cases_is_equal(asker, case, setting):
 
 CRITERIA = {
     "segment": [
-        (Segments(1.0, 6), {"segment_length": 1.0}),
-        (Segments(0.1, 6), {"segment_length": 0.1}),
-        (Segments(0.3, 6), {"segment_length": 0.3}),
+        (SegmentCriterion(1.0, 6), {"segment_length": 1.0}),
+        (SegmentCriterion(0.1, 6), {"segment_length": 0.1}),
+        (SegmentCriterion(0.3, 6), {"segment_length": 0.3}),
     ],
     "collar": [
         (
-            Collars(collar, collar, rate, 6),
+            CollarCriterion(collar, collar, rate, 6),
             {"onset_collar": collar, "offset_collar": collar, "percentage_of_length": rate},
         )
         for collar, rate in ((0.2, 0.2), (0.5, 0.5), (1.5, 0.0))
     ],
     "intersection": [
-        (Intersections(dtc, gtc), {"dtc_threshold": dtc, "gtc_threshold": gtc})
+        (IntersectionCriterion(dtc, gtc), {"dtc_threshold": dtc, "gtc_threshold": gtc})
         for dtc, gtc in ((0.7, 0.7), (0.1, 0.1), (0.5, 1.0))
     ],
 }
@@ -248,8 +254,8 @@ def check_bests(asker, kind, criterion, given, reference, curves):
     try:
         theirs = asker.ask("bests", reference, curves, kind=kind, **given)
     except OracleError:
-        changes = count_bests(reference, curves, criterion).changes
-        assert has_a_still_class(changes, curves.labels)
+        deltas = count_thresholds(reference, curves, criterion).deltas
+        assert has_a_still_class(deltas, curves.labels)
         return
     for name in ("f_measure", "error_rate"):
         mean = theirs[name].pop("macro_average")

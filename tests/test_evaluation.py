@@ -14,8 +14,8 @@ from earmark.formats.tags import write_tags
 from earmark.metrics import (
     SCENARIO_1,
     SCENARIO_2,
-    Collars,
-    Segments,
+    CollarCriterion,
+    SegmentCriterion,
     best_scores,
     bootstrap_scores,
     clip_scores,
@@ -25,18 +25,12 @@ from earmark.metrics import (
     segment_scores,
     tags_of,
 )
-from earmark.metrics.evaluation import (
-    Scoring,
-    SystemOutput,
-    evaluate,
-    parse_psds,
-    read_durations,
-    read_system_output,
-)
+from earmark.metrics.evaluation import Scoring, evaluate, parse_psds
 from earmark.metrics.report import HEADLINES, score_tables
+from earmark.metrics.system_output import SystemOutput, read_durations, read_system_output
 from earmark.plots import draw_evaluation
 
-NO_DRAWS = Scoring(n_draws=0)
+NO_DRAWS = Scoring(n_bootstrap=0)
 LABELS = ("cat", "dog")
 COLLARS = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
 
@@ -83,7 +77,7 @@ class TestParts:
         assert scores["event"]["overall"] == event_scores(truth, found, **COLLARS).overall
 
     def test_curves_give_ranking_psds_and_bests(self, truth, curves):
-        scores = evaluate(truth, [SystemOutput("a", curves=curves)], NO_DRAWS).systems[0].scores
+        scores = evaluate(truth, [SystemOutput("a", scores=curves)], NO_DRAWS).systems[0].scores
         assert list(scores) == ["clip", "psds1", "psds2", "best_segment", "best_event"]
         assert list(scores["clip"]["overall"]) == ["ranking"]
         alone = psds_scores(truth, curves, **SCENARIO_1).value
@@ -91,7 +85,7 @@ class TestParts:
 
     def test_a_reference_of_tags_allows_for_clips_only(self, truth, curves):
         tags = {name: {event.label for event in events} for name, events in truth.items()}
-        reference, found = SystemOutput("tags", tags=tags), SystemOutput("a", truth, curves=curves)
+        reference, found = SystemOutput("tags", tags=tags), SystemOutput("a", truth, scores=curves)
         scores = evaluate(reference, [found], NO_DRAWS).systems[0].scores
         assert list(scores) == ["clip"]
         assert scores["clip"]["overall"]["f_measure"]["f_measure"] == 1
@@ -99,17 +93,17 @@ class TestParts:
     def test_the_order_of_the_columns_of_curves_changes_nothing(self, truth, curves):
         turned = {name: ScoreCurve(c.edges, c.scores[:, ::-1]) for name, c in curves.items()}
         systems = [
-            SystemOutput("a", curves=curves),
-            SystemOutput("b", curves=ScoreCurves(LABELS[::-1], turned)),
+            SystemOutput("a", scores=curves),
+            SystemOutput("b", scores=ScoreCurves(LABELS[::-1], turned)),
         ]
-        evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
+        evaluation = evaluate(truth, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         for found in evaluation.differences["b"].values():
             for names in found.overall.values():
                 assert all(each.difference == 0 and each.p_value == 1 for each in names.values())
 
     def test_every_headline_is_a_score_that_exists(self, truth, curves):
-        answer = SystemOutput("a", some_events(1), curves=curves)
-        scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
+        answer = SystemOutput("a", some_events(1), scores=curves)
+        scoring = Scoring(n_bootstrap=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
         scores = evaluate(truth, [answer], scoring).systems[0].scores
         for part, path, _ in HEADLINES:
             value = scores[part]
@@ -118,8 +112,8 @@ class TestParts:
             assert math.isfinite(value)
 
     def test_a_psds_of_ones_own_is_scored_with_its_settings(self, truth, curves):
-        scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.3, gtc=0.3 max_efpr=500"))
-        scores = evaluate(truth, [SystemOutput("a", curves=curves)], scoring).systems[0].scores
+        scoring = Scoring(n_bootstrap=0, psds=parse_psds("dtc=0.3, gtc=0.3 max_efpr=500"))
+        scores = evaluate(truth, [SystemOutput("a", scores=curves)], scoring).systems[0].scores
         alone = psds_scores(truth, curves, dtc=0.3, gtc=0.3, max_efpr=500.0).value
         assert scores["psds"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
@@ -167,15 +161,15 @@ def score_alone(whole, part, other):
         "psds1": (psds_scores, (truth, curves), SCENARIO_1),
         "psds2": (psds_scores, (truth, curves), SCENARIO_2),
         "psds": (psds_scores, (truth, curves), {"dtc": 0.5, "gtc": 0.5}),
-        "best_segment": (best_scores, (truth, curves), {"criterion": Segments(1.0)}),
-        "best_event": (best_scores, (truth, curves), {"criterion": Collars(**COLLARS)}),
+        "best_segment": (best_scores, (truth, curves), {"criterion": SegmentCriterion(1.0)}),
+        "best_event": (best_scores, (truth, curves), {"criterion": CollarCriterion(**COLLARS)}),
     }[part]
     return json.dumps(scorer(*sides, **usual | other).to_dict())
 
 
 def collars(**other):
     """What other collars are to the two parts that have any."""
-    criterion = Collars(**COLLARS | other)
+    criterion = CollarCriterion(**COLLARS | other)
     return {"event": other, "best_event": {"criterion": criterion}}
 
 
@@ -185,13 +179,13 @@ ZERO, OF_SED_EVAL, SHORT = (
     {"durations": EIGHT_SECONDS},
 )
 OWN_PSDS = {"dtc": 0.3, "gtc": 0.3, "max_efpr": 500.0}
-ROUNDED = {"best_event": {"criterion": Collars(**COLLARS, decimals=6)}}
+ROUNDED = {"best_event": {"criterion": CollarCriterion(**COLLARS, decimals=6)}}
 # A setting, and for each part that it changes what its scorer alone has to be told.
 SETTINGS = [
     ({}, {}),
     (
         {"resolution": 0.5},
-        {"segment": {"resolution": 0.5}, "best_segment": {"criterion": Segments(0.5)}},
+        {"segment": {"resolution": 0.5}, "best_segment": {"criterion": SegmentCriterion(0.5)}},
     ),
     ({"onset_collar": 0.1}, collars(onset_collar=0.1)),
     ({"offset_collar": 1.0}, collars(offset_collar=1.0)),
@@ -200,23 +194,23 @@ SETTINGS = [
     (OF_SED_EVAL, {"segment": OF_SED_EVAL, "event": OF_SED_EVAL}),
     (
         {"as_sed_scores_eval": True},
-        ROUNDED | {"best_segment": {"criterion": Segments(1.0, decimals=6)}},
+        ROUNDED | {"best_segment": {"criterion": SegmentCriterion(1.0, decimals=6)}},
     ),
     (SHORT, {"psds1": SHORT, "psds2": SHORT}),
     (
         SHORT | {"as_sed_scores_eval": True},
         ROUNDED
         | {"psds1": SHORT, "psds2": SHORT}
-        | {"best_segment": {"criterion": Segments(1.0, 6, EIGHT_SECONDS)}},
+        | {"best_segment": {"criterion": SegmentCriterion(1.0, 6, EIGHT_SECONDS)}},
     ),
     ({"psds": OWN_PSDS}, {"psds": OWN_PSDS}),
 ]
 # Settings of draws, how often the files of events are drawn then, and how often those of curves.
 DRAWS = [
-    ({"n_draws": 60, "n_curve_draws": 200}, 60, 60),
-    ({"n_draws": 90, "n_curve_draws": 50}, 90, 50),
-    ({"n_draws": 50, "level": 0.8}, 50, 50),
-    ({"n_draws": 50, "seed": 3}, 50, 50),
+    ({"n_bootstrap": 60, "n_score_bootstrap": 200}, 60, 60),
+    ({"n_bootstrap": 90, "n_score_bootstrap": 50}, 90, 50),
+    ({"n_bootstrap": 50, "level": 0.8}, 50, 50),
+    ({"n_bootstrap": 50, "seed": 3}, 50, 50),
 ]
 
 
@@ -228,9 +222,9 @@ class TestSettings:
     @pytest.mark.parametrize(("changed", "others"), SETTINGS, ids=told(SETTINGS))
     def test_a_setting_changes_its_parts_only_and_as_their_scorers_do(self, whole, changed, others):
         truth, found, curves = whole
-        scoring = Scoring(n_draws=0, **changed)
+        scoring = Scoring(n_bootstrap=0, **changed)
         parts = (
-            evaluate(truth, [SystemOutput("a", found, curves=curves)], scoring).systems[0].to_dict()
+            evaluate(truth, [SystemOutput("a", found, scores=curves)], scoring).systems[0].to_dict()
         )
         assert set(parts) >= {"segment", "event", "clip", "psds1", "psds2"} | others.keys()
         for part, scores in parts.items():
@@ -243,22 +237,22 @@ class TestSettings:
         truth, found, curves = whole
         turned = {name: ScoreCurve(c.edges, c.scores[::-1]) for name, c in curves.items()}
         systems = [
-            SystemOutput("a", found, curves=curves),
-            SystemOutput("b", truth, curves=ScoreCurves(FOUR, turned)),
+            SystemOutput("a", found, scores=curves),
+            SystemOutput("b", truth, scores=ScoreCurves(FOUR, turned)),
         ]
         scoring = Scoring(**changed, psds=OWN_PSDS)
         evaluation = evaluate(truth, systems, scoring)
         a, b = evaluation.systems
         assert len(a.intervals) == len(evaluation.differences["b"]) == 8
         for part, of_a in a.counts.items():
-            n_draws = n_of_events if part in ("segment", "event", "clip") else n_of_curves
+            n_bootstrap = n_of_events if part in ("segment", "event", "clip") else n_of_curves
             ways = {"level": 0.95, "seed": 0} | {
                 name: value for name, value in changed.items() if name in ("level", "seed")
             }
-            alone = bootstrap_scores(of_a, n_draws=n_draws, **ways).to_dict()
+            alone = bootstrap_scores(of_a, n_bootstrap=n_bootstrap, **ways).to_dict()
             assert json.dumps(a.intervals[part].to_dict()) == json.dumps(alone), part
             difference = compare_systems(
-                of_a, b.counts[part], n_draws=n_draws, n_permutations=n_draws, **ways
+                of_a, b.counts[part], n_bootstrap=n_bootstrap, n_permutations=n_bootstrap, **ways
             ).to_dict()
             told = evaluation.differences["b"][part].to_dict()
             assert json.dumps(told) == json.dumps(difference), part
@@ -271,7 +265,7 @@ class TestSettings:
         reference = SystemOutput("tags", tags={"a": ["dog"], "b": []})
         curves = {"a": [[0.0], [0.9], [0.0]], "b": [[0.5], [0.5], [0.5]]}
         curves = {name: ScoreCurve([0, 1, 2, 3], scores) for name, scores in curves.items()}
-        answer = SystemOutput("x", curves=ScoreCurves(["dog"], curves))
+        answer = SystemOutput("x", scores=ScoreCurves(["dog"], curves))
         clip = evaluate(reference, [answer], NO_DRAWS).systems[0].scores["clip"]
         assert clip["class_wise"]["dog"]["ranking"]["roc_auc"] == 1
 
@@ -294,22 +288,22 @@ class TestErrorBars:
         one = {"a.wav": [Event(0, 1, "dog")]}
         evaluation = evaluate(one, [SystemOutput("a", one)])
         assert evaluation.systems[0].intervals == {}
-        assert "one file" in evaluation.remarks[-1]
+        assert "one file" in evaluation.warnings[-1]
 
     def test_systems_of_which_only_one_has_curves_are_compared_in_what_both_have(
         self, truth, curves
     ):
-        systems = [SystemOutput("a", truth), SystemOutput("b", truth, curves=curves)]
-        evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
+        systems = [SystemOutput("a", truth), SystemOutput("b", truth, scores=curves)]
+        evaluation = evaluate(truth, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         assert list(evaluation.differences["b"]) == ["segment", "event"]
-        assert any("clip of b has no p-value" in remark for remark in evaluation.remarks)
+        assert any("clip of b has no p-value" in remark for remark in evaluation.warnings)
 
 
 class TestWhatIsTold:
     def test_files_and_labels_of_one_side_only_are_counted(self):
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "cat")]}
         found = {"a": [Event(0, 1, "owl")], "z": [Event(0, 1, "dog")]}
-        told = " ".join(evaluate(reference, [SystemOutput("mine", found)], NO_DRAWS).remarks)
+        told = " ".join(evaluate(reference, [SystemOutput("mine", found)], NO_DRAWS).warnings)
         assert "1 files of the reference are not in mine, as 'b'" in told
         assert "1 files of mine are not in the reference, as 'z': left out" in told
         assert "1 labels of mine are not in the reference: 'owl'" in told
@@ -321,7 +315,7 @@ class TestWhatIsTold:
         (tmp_path / "r.tsv").write_text("a.wav\t0\t1\tdog\na.wav\t0\t0\tcat\n")
         answer = read_system_output(tmp_path / "r.tsv")
         evaluation = evaluate(answer, [SystemOutput("a", {"a.wav": []})], NO_DRAWS)
-        assert "1 rows of" in evaluation.remarks[-1] or "1 rows of" in evaluation.remarks[0]
+        assert "1 rows of" in evaluation.warnings[-1] or "1 rows of" in evaluation.warnings[0]
 
     def test_no_common_file_is_an_error_that_shows_both_names(self):
         with pytest.raises(DataError, match=r"'a\.wav' there, 'b\.wav' here"):
@@ -334,7 +328,7 @@ class TestWhatIsTold:
     def test_a_class_without_a_column_in_the_curves_is_an_error(self, curves):
         reference = {name: [Event(0, 1, "owl")] for name in curves}
         with pytest.raises(DataError, match="owl"):
-            evaluate(reference, [SystemOutput("x", curves=curves)], NO_DRAWS)
+            evaluate(reference, [SystemOutput("x", scores=curves)], NO_DRAWS)
 
     def test_systems_need_names_of_their_own(self, truth):
         with pytest.raises(SettingError, match="a name each"):
@@ -353,16 +347,16 @@ class TestReading:
         write_events(tmp_path / "found.tsv", truth)
         assert read_system_output(tmp_path / "curves").events is None
         both = read_system_output(tmp_path / "found.tsv", tmp_path / "curves")
-        assert both.curves is not None and both.events is not None
+        assert both.scores is not None and both.events is not None
         with pytest.raises(SettingError, match="name a table"):
             read_system_output(tmp_path / "curves", tmp_path / "curves")
 
     def test_durations_come_from_a_table(self, tmp_path, truth, curves):
         path = tmp_path / "durations.tsv"
         path.write_text("filename\tduration\n" + "".join(f"{n}\t20\n" for n in truth))
-        scoring = Scoring(n_draws=0, durations=read_durations(path))
+        scoring = Scoring(n_bootstrap=0, durations=read_durations(path))
         longer = (
-            evaluate(truth, [SystemOutput("a", curves=curves)], scoring).systems[0].counts["psds1"]
+            evaluate(truth, [SystemOutput("a", scores=curves)], scoring).systems[0].counts["psds1"]
         )
         assert longer.durations.tolist() == [20.0] * len(truth)
         path.write_text("a.wav\t10\na.wav\t11\n")
@@ -373,9 +367,9 @@ class TestReading:
 class TestReports:
     def test_json_has_the_names_of_sed_eval_and_no_nan_is_lost(self, truth):
         answer = SystemOutput("a", some_events(1))
-        plain = evaluate(truth, [answer], Scoring(n_draws=100)).to_dict()
+        plain = evaluate(truth, [answer], Scoring(n_bootstrap=100)).to_dict()
         again = json.loads(json.dumps(plain))
-        assert set(again) == {"segment", "event", "clip", "remarks"}
+        assert set(again) == {"segment", "event", "clip", "warnings"}
         assert set(again["segment"]["overall"]["error_rate"]) == {
             "error_rate",
             "substitution_rate",
@@ -387,19 +381,19 @@ class TestReports:
 
     def test_tables_show_every_system_class_and_difference(self, truth, curves):
         systems = [SystemOutput("one", some_events(1)), SystemOutput("two", some_events(2))]
-        grids = score_tables(evaluate(truth, systems, Scoring(n_draws=100)))
+        grids = score_tables(evaluate(truth, systems, Scoring(n_bootstrap=100)))
         assert [grid.title.split(":")[0] for grid in grids[2:5]] == ["segment", "event", "clip"]
         assert grids[1].columns == ("", "A", "B", "B - A", "interval", "p")
         assert [row[0] for row in grids[2].rows] == ["overall", "class mean", "cat", "dog"]
-        bests = score_tables(evaluate(truth, [SystemOutput("a", curves=curves)], NO_DRAWS))[-2]
+        bests = score_tables(evaluate(truth, [SystemOutput("a", scores=curves)], NO_DRAWS))[-2]
         assert bests.title == "best_segment: a"
         assert [row[0] for row in bests.rows[-2:]] == ["cat", "dog"]
         text = grids[2].to_markdown()
         assert text.count("\n") == 3 + len(grids[2].rows)
 
     def test_pictures_are_drawn_of_all_there_is(self, tmp_path, truth, curves):
-        systems = [SystemOutput("a", some_events(1), curves=curves)]
-        evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
+        systems = [SystemOutput("a", some_events(1), scores=curves)]
+        evaluation = evaluate(truth, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         answer = SystemOutput("truth", truth)
         names = {path.name for path in draw_evaluation(tmp_path, answer, systems, evaluation)}
         assert names == {
@@ -421,10 +415,10 @@ def test_the_real_lists_of_dcase_are_scored_whole(dcase2017):
         for name, found in read_events(path).items()
     }
     evaluation = evaluate(
-        read_system_output(path), [SystemOutput("tags", whole)], Scoring(n_draws=200)
+        read_system_output(path), [SystemOutput("tags", whole)], Scoring(n_bootstrap=200)
     )
     assert evaluation.n_files == 1103
     rates = evaluation.systems[0].intervals["segment"].overall["error_rate"]["error_rate"]
     assert round(rates.value, 3) == 0.321
     assert 0.28 < rates.low < rates.value < rates.high < 0.37
-    assert any("150 rows" in remark for remark in evaluation.remarks)
+    assert any("150 rows" in remark for remark in evaluation.warnings)

@@ -218,9 +218,9 @@ class TestBeside:
             {n: sides[which][n] for n, which in zip(reference, chosen, strict=True)}
             for sides in (tagged, scored)
         ]
-        expected = count_clips(reference, *mixed, LABELS).measure().draw(tuple(LABELS))
+        expected = count_clips(reference, *mixed, LABELS).weighted_scores().sample(LABELS)
         weights = np.concatenate([chosen == 0, chosen == 1]).astype(float)[None]
-        found = a.beside(b).measure(weights).draw(tuple(LABELS))
+        found = a.concatenate(b).weighted_scores(weights).sample(LABELS)
         assert json.dumps(found["class_wise"]["dog"]) == json.dumps(expected["class_wise"]["dog"])
         assert found["overall"]["ranking"] == pytest.approx(expected["overall"]["ranking"])
 
@@ -229,9 +229,9 @@ class TestBeside:
         scored = count_clips({"a": ["dog"]}, probs={"a": [0.5]}, labels=["dog"])
         other = count_clips({"a": ["cat"]}, {"a": ["cat"]})
         with pytest.raises(SettingError, match="if both have tags, or neither"):
-            tagged.beside(scored)
+            tagged.concatenate(scored)
         with pytest.raises(SettingError, match="same labels"):
-            tagged.beside(other)
+            tagged.concatenate(other)
 
 
 class TestErrors:

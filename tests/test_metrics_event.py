@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, read_events
 from earmark.metrics.event import count_events, event_scores
-from earmark.metrics.matching import MATCHINGS, EventRule, choose_pairs, take_first, take_most
+from earmark.metrics.matching import (
+    MATCHINGS,
+    EventRule,
+    greedy_matching,
+    match_pairs,
+    maximum_matching,
+)
 
 LABELS = ["cat", "dog", "owl"]
 RULE = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
@@ -77,14 +83,14 @@ class TestMatching:
     @given(pairs_of)
     @settings(max_examples=150, deadline=None)
     def test_the_optimal_one_is_as_large_as_the_best_of_all(self, pairs):
-        chosen = take_most(pairs)
+        chosen = maximum_matching(pairs)
         assert len(chosen) == most(pairs)
         assert set(chosen) <= set(pairs)
         assert len({r for r, _ in chosen}) == len({e for _, e in chosen}) == len(chosen)
 
     @given(pairs_of)
     def test_the_greedy_one_leaves_no_pair_of_two_that_are_free(self, pairs):
-        chosen = take_first(pairs)
+        chosen = greedy_matching(pairs)
         assert set(chosen) <= set(pairs)
         assert len({r for r, _ in chosen}) == len({e for _, e in chosen}) == len(chosen)
         for r, e in pairs:
@@ -94,7 +100,7 @@ class TestMatching:
     @given(pairs=pairs_of)
     def test_the_easy_pairs_are_chosen_as_the_search_would(self, matching, pairs):
         table = np.array(pairs, int).reshape(-1, 2)
-        chosen = choose_pairs(*table.T, np.zeros(len(table), int), matching)
+        chosen = match_pairs(*table.T, np.zeros(len(table), int), matching)
         assert set(map(tuple, table[chosen].tolist())) == set(MATCHINGS[matching](pairs))
 
     @pytest.mark.parametrize("matching", MATCHINGS)
@@ -109,7 +115,7 @@ class TestMatching:
     def test_a_path_as_long_as_the_file_needs_no_deep_stack(self):
         n = 20_000
         ring = [(at, at) for at in range(n)] + [(at + 1, at) for at in range(n)] + [(0, n)]
-        assert len(take_most(sorted(ring))) == n + 1
+        assert len(maximum_matching(sorted(ring))) == n + 1
 
 
 class TestKnownTruths:
@@ -277,7 +283,7 @@ class TestCounting:
     @given(tables, tables)
     def test_every_reference_event_is_right_deleted_or_substituted(self, reference, estimate):
         counts = count_events(reference, estimate, LABELS, **RULE)
-        rates = counts.measure().overall["error_rate"]
+        rates = counts.weighted_scores().overall["error_rate"]
         n_ref = (counts.tp + counts.fn).sum()
         assert (counts.substitutions <= np.minimum(counts.fp.sum(1), counts.fn.sum(1))).all()
         if n_ref:
@@ -306,16 +312,20 @@ class TestCounting:
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog"), Event(5, 6, "dog")]}
         counts = count_events(reference, {"b": reference["b"]}, **RULE)
         draws = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]])
-        assert counts.measure(draws).overall["f_measure"]["recall"].tolist() == [0, 1, 4 / 5]
-        both = counts.beside(count_events(reference, {"a": reference["a"]}, **RULE))
+        assert counts.weighted_scores(draws).overall["f_measure"]["recall"].tolist() == [
+            0,
+            1,
+            4 / 5,
+        ]
+        both = counts.concatenate(count_events(reference, {"a": reference["a"]}, **RULE))
         assert both.files == ("a", "b", "a", "b")
-        swapped = both.measure(np.array([[0.0, 1, 1, 0], [1, 0, 0, 1]]))
+        swapped = both.weighted_scores(np.array([[0.0, 1, 1, 0], [1, 0, 0, 1]]))
         assert swapped.overall["f_measure"]["recall"].tolist() == [1, 0]
 
     def test_counts_under_other_rules_do_not_go_beside(self):
         counts = count_events({"a": []}, {}, **RULE)
         with pytest.raises(SettingError, match="same labels, collars and matching"):
-            counts.beside(count_events({"a": []}, {}, **RULE, matching="greedy"))
+            counts.concatenate(count_events({"a": []}, {}, **RULE, matching="greedy"))
 
 
 class TestWithoutReferenceOrEstimate:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.metrics.detections import find_detections
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds_scores
-from earmark.metrics.runs import find_runs, stack_curves
+from earmark.metrics.stacked_scores import stack_scores
 
 LABELS = ["cat", "dog", "owl"]
 
@@ -97,19 +98,19 @@ def test_psds_is_that_of_trying_every_threshold(case, scenario):
 @given(cases())
 def test_the_runs_are_those_of_all_thresholds_and_each_ends_in_its_parent(case):
     reference, curves = case
-    stack = stack_curves(reference, curves)
-    for runs in find_runs(stack, np.ones((2, 3), bool)):
+    stack = stack_scores(reference, curves)
+    for runs in find_detections(stack, np.ones((2, 3), bool)):
         for file, name in enumerate(reference):
             for column in range(3):
-                own = (runs.of_file == file) & (runs.of_class == column)
+                own = (runs.file_index == file) & (runs.class_index == column)
                 for threshold in (0, 1, 2, 3):
-                    there = own & (runs.score >= threshold) & (runs.low < threshold)
+                    there = own & (runs.upper >= threshold) & (runs.lower < threshold)
                     found = sorted(zip(runs.onset[there], runs.offset[there], strict=True))
                     assert found == decode(curves[name], column, threshold)
         child = runs.parent >= 0
         parent = runs.parent[child]
-        assert (runs.low[~child] == -np.inf).all()
-        assert (runs.score[parent] == runs.low[child]).all()
+        assert (runs.lower[~child] == -np.inf).all()
+        assert (runs.upper[parent] == runs.lower[child]).all()
         assert (runs.onset[parent] <= runs.onset[child]).all()
         assert (runs.offset[parent] >= runs.offset[child]).all()
 
@@ -138,11 +139,11 @@ class TestDraws:
         return count_psds(self.reference, self.curves, **self.setting)
 
     def test_a_draw_of_ones_is_the_score_itself(self, counts):
-        measured = counts.measure(np.ones((1, 12)))
+        measured = counts.weighted_scores(np.ones((1, 12)))
         scores = counts.scores()
         assert 0 < scores.value < 1
         assert measured.overall["psds"]["psds"][0] == pytest.approx(scores.value, abs=1e-12)
-        assert counts.measure().overall["psds"]["psds"][0] == scores.value
+        assert counts.weighted_scores().overall["psds"]["psds"][0] == scores.value
         np.testing.assert_allclose(
             measured.class_wise["psds"]["psds"][0], list(scores.class_wise.values())
         )
@@ -150,7 +151,7 @@ class TestDraws:
     def test_a_draw_is_the_score_of_the_files_drawn(self, counts):
         rng = np.random.default_rng(1)
         weights = rng.multinomial(12, np.ones(12) / 12, 5).astype(float)
-        measured = counts.measure(weights).overall["psds"]["psds"]
+        measured = counts.weighted_scores(weights).overall["psds"]["psds"]
         for draw, value in zip(weights, measured, strict=True):
             names = [
                 (name, copy)
@@ -170,21 +171,23 @@ class TestDraws:
             ),
             **self.setting,
         )
-        both = counts.beside(other)
+        both = counts.concatenate(other)
         assert both.files == counts.files + other.files
         weights = np.repeat(np.eye(2), 12, axis=1)
         np.testing.assert_allclose(
-            both.measure(weights).overall["psds"]["psds"],
+            both.weighted_scores(weights).overall["psds"]["psds"],
             [counts.scores().value, other.scores().value],
         )
         with pytest.raises(SettingError, match="same labels and settings"):
-            counts.beside(count_psds(self.reference, self.curves, **SCENARIO_1))
+            counts.concatenate(count_psds(self.reference, self.curves, **SCENARIO_1))
 
     def test_a_class_that_was_not_drawn_takes_no_part(self, counts):
         reference = {"a": [Event(0, 1, "cat")], "b": [Event(0, 1, "dog")]}
         curve = ScoreCurve([0, 1, 2], [[0.9, 0.8], [0.1, 0.2]])
         curves = ScoreCurves(["cat", "dog"], {"a": curve, "b": curve})
-        measured = count_psds(reference, curves, **SCENARIO_1).measure(np.array([[1.0, 0.0]]))
+        measured = count_psds(reference, curves, **SCENARIO_1).weighted_scores(
+            np.array([[1.0, 0.0]])
+        )
         assert measured.class_wise["psds"]["psds"][0].tolist() == pytest.approx(
             [1.0, np.nan], nan_ok=True
         )
@@ -217,7 +220,7 @@ class TestReference:
         assert without.value == found.value
         # with owls in another file it is halved, and not in a draw without that file
         counts = count_psds({"a": events, "b": [Event(0, 1, "owl")]}, curves, **setting)
-        drawn = counts.measure(np.array([[1.0, 0.0]])).class_wise["psds"]["psds"]
+        drawn = counts.weighted_scores(np.array([[1.0, 0.0]])).class_wise["psds"]["psds"]
         assert drawn[0, 0] == pytest.approx(219 / 400)
 
     def test_nothing_at_all_gives_nan_and_no_warning(self):

@@ -175,7 +175,7 @@ class TestCounting:
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 3, "dog")]}
         counts = count_segments(reference, {"b": [Event(0, 3, "dog")]})
         draws = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]])
-        recall = counts.measure(draws).overall["f_measure"]["recall"]
+        recall = counts.weighted_scores(draws).overall["f_measure"]["recall"]
         assert recall.tolist() == [0, 1, 6 / 7]
 
     def test_a_day_at_a_fine_resolution_takes_no_memory_for_its_segments(self):

@@ -40,10 +40,12 @@ def test_numbers_stay_whole_where_the_terminal_is_narrow():
 def test_the_headlines_tell_how_many_draws_were_for_curves():
     truth = {name: [Event(0, 1, "dog")] for name in "abc"}
     curves = ScoreCurves(["dog"], {n: ScoreCurve([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
-    scoring = Scoring(n_draws=60, n_curve_draws=50)
-    both = evaluate(truth, [SystemOutput("a", truth, curves=curves)], scoring)
+    scoring = Scoring(n_bootstrap=60, n_score_bootstrap=50)
+    both = evaluate(truth, [SystemOutput("a", truth, scores=curves)], scoring)
     assert "60 draws (50 for scores of curves)" in score_tables(both)[0].title
     events = evaluate(truth, [SystemOutput("a", truth)], scoring)
     assert "curves" not in score_tables(events)[0].title
-    none = evaluate(truth, [SystemOutput("a", curves=curves)], Scoring(n_draws=60, n_curve_draws=0))
+    none = evaluate(
+        truth, [SystemOutput("a", scores=curves)], Scoring(n_bootstrap=60, n_score_bootstrap=0)
+    )
     assert list(none.systems[0].intervals) == ["clip"]

@@ -20,15 +20,15 @@ import numpy as np
 from earmark.errors import choose
 from earmark.experiments.plan import Pair
 from earmark.experiments.run import Result
-from earmark.metrics.bootstrap import draw_rows
-from earmark.metrics.rates import Reals
+from earmark.metrics.bootstrap import bootstrap_weights
 from earmark.metrics.report import TextTable, p_text
-from earmark.metrics.seeds import (
+from earmark.metrics.run_comparison import (
     RunDifference,
     compare_runs,
     correct_p_values,
     student_quantile,
 )
+from earmark.metrics.weighted_scores import Reals
 
 WAYS = {  # of tuning, as `compare.unit` names them
     "weak": "thresholds of clips and frames from tags alone",
@@ -203,7 +203,7 @@ def _summarise(
         tables = [result.counts[tuning] for result in results]
         drawn = [
             np.mean([_FROM_COUNTS[metric.name](table, weights) for table in tables], axis=0)
-            for weights in draw_rows(len(tables[0]["tp"]), n_draws, seed)
+            for weights in bootstrap_weights(len(tables[0]["tp"]), n_draws, seed)
         ]
         of_clips = float(np.concatenate(drawn).var(ddof=1))
     # Runs are few, and their variance is uncertain; clips are many.

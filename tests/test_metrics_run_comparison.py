@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
-from earmark.metrics.seeds import compare_runs, correct_p_values, student_quantile
+from earmark.metrics.run_comparison import compare_runs, correct_p_values, student_quantile
 
 scores = st.floats(-1, 1).map(lambda score: round(score, 3))
 pairs = st.lists(st.tuples(scores, scores), min_size=2, max_size=8)

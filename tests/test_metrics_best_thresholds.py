@@ -11,19 +11,24 @@ from hypothesis import strategies as st
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, read_events
 from earmark.formats.scores import ScoreCurve, ScoreCurves
-from earmark.metrics.bests import (
-    Collars,
-    Intersections,
-    Segments,
+from earmark.metrics.best_thresholds import (
+    CollarCriterion,
+    IntersectionCriterion,
+    SegmentCriterion,
     best_scores,
-    count_bests,
+    count_thresholds,
 )
 from earmark.metrics.event import event_scores
+from earmark.metrics.operating_points import threshold_between
 from earmark.metrics.segment import segment_scores
-from earmark.metrics.stops import midway
 
 LABELS = ["cat", "dog", "owl"]
-CRITERIA = [Segments(1.0), Segments(0.5), Collars(0.5, 0.5, 0.5), Collars(2.0, 2.0)]
+CRITERIA = [
+    SegmentCriterion(1.0),
+    SegmentCriterion(0.5),
+    CollarCriterion(0.5, 0.5, 0.5),
+    CollarCriterion(2.0, 2.0),
+]
 
 
 def decode(curves, thresholds):
@@ -42,7 +47,7 @@ def decode(curves, thresholds):
 def score(reference, curves, criterion, thresholds):
     """(F-measure, error rate) overall and of each class, by our other scorers."""
     estimate = decode(curves, thresholds)
-    if isinstance(criterion, Segments):
+    if isinstance(criterion, SegmentCriterion):
         scores = segment_scores(reference, estimate, curves.labels, criterion.resolution)
     else:
         scores = event_scores(
@@ -55,7 +60,7 @@ def score(reference, curves, criterion, thresholds):
         )
     figures = {None: scores.overall} | scores.class_wise
     # Of events a wrong class is two errors to the bests, and one substitution to event_scores.
-    twice = 0 if isinstance(criterion, Segments) else 1
+    twice = 0 if isinstance(criterion, SegmentCriterion) else 1
     return {
         at: (
             np.nan_to_num(own["f_measure"]["f_measure"]),
@@ -129,7 +134,7 @@ def test_with_a_threshold_for_each_class_nothing_is_better_either(case, criterio
     f_measure, error_rate = (bests.overall_by_class[x] for x in ("f_measure", "error_rate"))
     assert f_measure.value == pytest.approx(best)
     assert least - 1e-12 <= error_rate.value <= bests.overall["error_rate"].value
-    if not isinstance(criterion, Segments):
+    if not isinstance(criterion, SegmentCriterion):
         assert error_rate.value == pytest.approx(least)
     for at, claimed in enumerate((f_measure, error_rate)):
         reached = score(reference, curves, criterion, claimed.thresholds)[None][at]
@@ -162,7 +167,7 @@ def test_the_f_measure_with_a_threshold_for_each_class_is_not_left_after_one_rou
         thresholds, active = try_all(scores)
         tp, n_est = (each.sum(axis=1) for each in (active & truth, active))
         values = 2 * tp.sum(axis=1) / (n_est.sum(axis=1) + truth.sum())
-        bests = best_scores(*in_seconds(scores, truth), Segments(1.0))
+        bests = best_scores(*in_seconds(scores, truth), SegmentCriterion(1.0))
         assert bests.overall_by_class["f_measure"].value == pytest.approx(values.max())
         is_single = (thresholds == thresholds[:, :1]).all(axis=1)
         gains = (2 * tp - values[is_single].max() * n_est).sum(axis=1)
@@ -186,7 +191,7 @@ def test_the_least_error_rate_of_segments_is_found_from_either_start(scores, tru
     _, active = try_all(scores)
     most = np.maximum(active.sum(axis=2), truth.sum(axis=1)).sum(axis=1)
     errors = most - (active & truth).sum(axis=(1, 2))
-    bests = best_scores(*in_seconds(scores, truth), Segments(1.0))
+    bests = best_scores(*in_seconds(scores, truth), SegmentCriterion(1.0))
     assert bests.overall_by_class["error_rate"].value == errors.min() / truth.sum()
     assert bests.overall["error_rate"].value > errors.min() / truth.sum()
 
@@ -195,7 +200,7 @@ def test_the_least_error_rate_of_segments_is_found_from_either_start(scores, tru
 @pytest.mark.parametrize("low", [0.5, np.nextafter(0.5, 1), 1.0, -1.0, 3.0, 0.0])
 def test_between_neighbouring_floats_a_threshold_parts_them_too(criterion, low):
     high = np.nextafter(low, np.inf)
-    assert low < midway(high, low) <= high  # or the search one by one would not end
+    assert low < threshold_between(high, low) <= high  # or the search one by one would not end
     reference, curves = in_seconds([[low] * 2, [high] * 2, [low] * 2], [[0, 0], [1, 1], [0, 0]])
     bests = best_scores(reference, curves, criterion)
     for at, name in enumerate(("f_measure", "error_rate")):
@@ -213,7 +218,7 @@ def test_between_neighbouring_floats_a_threshold_parts_them_too(criterion, low):
 def test_midway_the_upper_score_is_active_and_the_lower_is_not(a, b):
     lower, upper = sorted((a, b if a != b else np.nextafter(a, np.inf)))
     for above in (upper, np.nextafter(lower, np.inf)):
-        assert lower < midway(above, lower) <= above
+        assert lower < threshold_between(above, lower) <= above
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +242,7 @@ def test_what_is_claimed_of_real_lists_is_reached(real):
     reference, curves = real
     # names without suffix, as the curves have them
     reference = {name.removesuffix(".wav"): events for name, events in reference.items()}
-    for criterion in (Segments(1.0), Collars(0.5, 0.5, 0.5)):
+    for criterion in (SegmentCriterion(1.0), CollarCriterion(0.5, 0.5, 0.5)):
         bests = best_scores(reference, curves, criterion)
         for kind in (bests.overall, bests.overall_by_class):
             for at, name in enumerate(("f_measure", "error_rate")):
@@ -251,9 +256,13 @@ def test_what_is_claimed_of_real_lists_is_reached(real):
 def test_a_draw_is_the_best_of_the_files_drawn(real):
     reference = dict(itertools.islice(real[0].items(), 30))
     weights = np.random.default_rng(1).multinomial(30, np.ones(30) / 30, 3).astype(float)
-    for criterion in (Segments(1.0), Collars(0.5, 0.5, 0.5), Intersections(0.5, 0.5)):
-        counts = count_bests(reference, real[1], criterion)
-        measured = counts.measure(weights)
+    for criterion in (
+        SegmentCriterion(1.0),
+        CollarCriterion(0.5, 0.5, 0.5),
+        IntersectionCriterion(0.5, 0.5),
+    ):
+        counts = count_thresholds(reference, real[1], criterion)
+        measured = counts.weighted_scores(weights)
         for at, draw in enumerate(weights):
             copies = {
                 f"{copy}_{name}": name
@@ -271,7 +280,7 @@ def test_a_draw_is_the_best_of_the_files_drawn(real):
                 assert value == pytest.approx(again.overall[name].value)
                 average = measured.class_wise_average[name][name][at]
                 assert average == pytest.approx(again.class_wise_average[name])
-        both = counts.beside(counts)
+        both = counts.concatenate(counts)
         assert both.scores().overall["f_measure"].value == pytest.approx(
             counts.scores().overall["f_measure"].value
         )
@@ -282,7 +291,7 @@ def test_precision_and_recall_are_those_at_each_threshold(real):
         name.removesuffix(".wav"): events for name, events in itertools.islice(real[0].items(), 20)
     }
     curves = ScoreCurves(real[1].labels, {name: real[1][name] for name in reference})
-    found = count_bests(reference, curves, Segments(1.0)).precision_recall()
+    found = count_thresholds(reference, curves, SegmentCriterion(1.0)).precision_recall()
     label = max(found, key=lambda name: len(found[name].threshold))
     own = found[label]
     assert (np.diff(own.threshold) < 0).all()
@@ -299,7 +308,7 @@ class TestEdges:
     curves = ScoreCurves(["cat", "dog"], {"a": curve})
 
     def test_a_class_without_reference_is_nan_alone_but_counts_overall(self):
-        bests = best_scores({"a.wav": [Event(0, 2, "cat")]}, self.curves, Segments(1.0))
+        bests = best_scores({"a.wav": [Event(0, 2, "cat")]}, self.curves, SegmentCriterion(1.0))
         assert np.isnan(bests.class_wise["dog"]["f_measure"].value)
         assert bests.class_wise_average["f_measure"] == 1.0
         assert bests.overall["f_measure"].value == pytest.approx(2 / 3)
@@ -308,7 +317,7 @@ class TestEdges:
         assert bests.overall_by_class["error_rate"].thresholds["dog"] > 0.3
 
     def test_nothing_at_all_gives_nan_and_no_warning(self):
-        for criterion in (*CRITERIA, Intersections(0.5, 0.5)):
+        for criterion in (*CRITERIA, IntersectionCriterion(0.5, 0.5)):
             for reference in ({}, {"a": []}):
                 bests = best_scores(reference, self.curves, criterion)
                 assert np.isnan(bests.overall["f_measure"].value)
@@ -317,22 +326,22 @@ class TestEdges:
                 assert json.loads(json.dumps(bests.to_dict()))["n_files"] == len(reference)
 
     def test_what_lies_past_the_curve_cannot_be_found(self):
-        bests = best_scores({"a": [Event(0, 5, "cat")]}, self.curves, Segments(1.0))
+        bests = best_scores({"a": [Event(0, 5, "cat")]}, self.curves, SegmentCriterion(1.0))
         assert bests.class_wise["cat"]["f_measure"].recall == 0.4
 
     def test_durations_cut_segments_as_sed_scores_eval_does(self):
         reference = {"a": [Event(0, 5, "cat")]}
-        criterion = Segments(1.0, decimals=6, durations={"a.wav": 2.0})
+        criterion = SegmentCriterion(1.0, decimals=6, durations={"a.wav": 2.0})
         assert (
             best_scores(reference, self.curves, criterion).class_wise["cat"]["f_measure"].n_ref == 2
         )
         with pytest.raises(DataError, match="'a' has no duration"):
-            best_scores(reference, self.curves, Segments(1.0, 6, {"b": 2.0}))
+            best_scores(reference, self.curves, SegmentCriterion(1.0, 6, {"b": 2.0}))
 
     def test_settings_that_cannot_work_are_told(self):
         with pytest.raises(SettingError, match="durations have no part"):
-            Segments(1.0, durations={"a": 1.0})
+            SegmentCriterion(1.0, durations={"a": 1.0})
         with pytest.raises(SettingError, match="too many"):
-            best_scores({"a": []}, self.curves, Segments(1e-9))
+            best_scores({"a": []}, self.curves, SegmentCriterion(1e-9))
         with pytest.raises(SettingError, match="onset_collar"):
-            Collars(np.nan, 0.2)
+            CollarCriterion(np.nan, 0.2)

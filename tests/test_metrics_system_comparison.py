@@ -11,9 +11,8 @@ import pytest
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.metrics import count_segments
-from earmark.metrics.bootstrap import score_paths, score_table
 from earmark.metrics.clip import ClipCounts, count_clips
-from earmark.metrics.paired import compare_systems
+from earmark.metrics.system_comparison import compare_systems
 
 LABELS = ("cat", "dog", "owl")
 
@@ -64,11 +63,11 @@ either = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
 @either
 class TestEveryScorer:
     def test_every_score_is_there_with_both_values_and_their_difference(self, pair):
-        found = compare_systems(*pair, n_draws=100, n_permutations=100)
-        tables = [each.measure() for each in pair]
-        paths = score_paths(tables[0], pair[0].labels)
+        found = compare_systems(*pair, n_bootstrap=100, n_permutations=100)
+        tables = [each.weighted_scores() for each in pair]
+        paths = tables[0].paths(pair[0].labels)
         assert list(leaves_of(found)) != []
-        for path, a, b in zip(paths, *(score_table(each)[0] for each in tables), strict=True):
+        for path, a, b in zip(paths, *(each.table()[0] for each in tables), strict=True):
             one = leaves_of(found)[path]
             assert (one.a, one.b) == pytest.approx((a, b), nan_ok=True)
             assert one.difference == pytest.approx(b - a, nan_ok=True)
@@ -78,8 +77,8 @@ class TestEveryScorer:
                 assert found.smallest_p <= one.p_value <= 1
 
     def test_the_other_way_round_only_the_signs_differ(self, pair):
-        there = leaves_of(compare_systems(*pair, n_draws=100, n_permutations=200))
-        back = leaves_of(compare_systems(*pair[::-1], n_draws=100, n_permutations=200))
+        there = leaves_of(compare_systems(*pair, n_bootstrap=100, n_permutations=200))
+        back = leaves_of(compare_systems(*pair[::-1], n_bootstrap=100, n_permutations=200))
         for path, one in there.items():
             assert back[path].p_value == one.p_value
             assert back[path].difference == pytest.approx(-one.difference)
@@ -87,23 +86,23 @@ class TestEveryScorer:
             assert ends == pytest.approx((one.low, one.high), abs=1e-12)
 
     def test_a_system_does_not_differ_from_itself(self, pair):
-        for one in leaves_of(compare_systems(pair[0], pair[0], n_draws=50)).values():
+        for one in leaves_of(compare_systems(pair[0], pair[0], n_bootstrap=50)).values():
             assert (one.difference, one.low, one.high, one.p_value) == (0, 0, 0, 1)
 
     def test_the_same_seed_gives_the_same_result_and_another_another(self, pair):
-        settings = {"n_draws": 60, "n_permutations": 60}
+        settings = {"n_bootstrap": 60, "n_permutations": 60}
         same, again, other = (compare_systems(*pair, **settings, seed=s) for s in (1, 1, 2))
         assert same == again
         assert same != other
 
     def test_the_chunks_make_no_difference(self, pair, monkeypatch):
-        whole = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        whole = compare_systems(*pair, n_bootstrap=50, n_permutations=50).to_dict()
         monkeypatch.setattr("earmark.metrics.bootstrap._CHUNK_VALUES", 28 * len(pair[0].files))
-        parts = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        parts = compare_systems(*pair, n_bootstrap=50, n_permutations=50).to_dict()
         assert leaves(parts) == pytest.approx(leaves(whole), abs=1e-12)
 
     def test_machines_can_read_it(self, pair):
-        as_dict = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        as_dict = compare_systems(*pair, n_bootstrap=50, n_permutations=50).to_dict()
         assert json.loads(json.dumps(as_dict)) == as_dict
         assert as_dict["n_files"] == len(pair[0].files)
 
@@ -131,8 +130,8 @@ class TestPermutations:
 
     def test_chance_comes_near_what_all_swaps_give(self):
         pair = segment_pair(seed=2, n_files=11)
-        exact = leaves_of(compare_systems(*pair, n_draws=40, n_permutations=2**11))
-        chance = leaves_of(compare_systems(*pair, n_draws=40, n_permutations=2**11 - 1))
+        exact = leaves_of(compare_systems(*pair, n_bootstrap=40, n_permutations=2**11))
+        chance = leaves_of(compare_systems(*pair, n_bootstrap=40, n_permutations=2**11 - 1))
         for path, one in exact.items():
             assert chance[path].p_value == pytest.approx(one.p_value, abs=0.05)
 
@@ -174,7 +173,7 @@ class TestPermutations:
     def test_it_never_says_zero(self):
         reference = {f"{at}": ["dog"] for at in range(50)}
         pair = [count_clips(reference, found, labels=["dog"]) for found in ({}, reference)]
-        found = compare_systems(*pair, n_draws=40, n_permutations=99)
+        found = compare_systems(*pair, n_bootstrap=40, n_permutations=99)
         assert found.overall["f_measure"]["recall"].p_value == found.smallest_p == 0.01
 
 
@@ -243,7 +242,7 @@ def simulate_tests(gains, n_sets, n_clips=40):
     found = {name: [] for name in SCORES}
     for seed in range(n_sets):
         pair = simulate_pair(rng, n_clips, gains)
-        every = leaves_of(compare_systems(*pair, n_draws=200, n_permutations=199, seed=seed))
+        every = leaves_of(compare_systems(*pair, n_bootstrap=200, n_permutations=199, seed=seed))
         for name, path in SCORES.items():
             one = every[path]
             found[name].append((one.p_value, one.low, one.high))
