@@ -19,7 +19,7 @@ THEIRS = {"dtc": "dtc_threshold", "gtc": "gtc_threshold", "cttc": "cttc_threshol
 def run(shared: Path) -> str:
     """Measure, and return the figures in Markdown; needs the label tables and the oracles."""
     table = shared / "dcase2017" / "groundtruth_strong_label_evaluation_set.csv"
-    if not (table.is_file() and Oracles.at_hand()):
+    if not (table.is_file() and Oracles.available()):
         return f"Not measured: it needs {table.name} and `make setup` for sed_scores_eval."
     reference = {name: apart(events) for name, events in read_events(table).items()}
     curves = made_curves(reference)
@@ -39,7 +39,7 @@ def run(shared: Path) -> str:
                 answer = oracles.ask(
                     "psds",
                     reference={stem_of(file): own for file, own in plain(reference).items()},
-                    curves=str(path),
+                    scores=str(path),
                     durations={file: curve.duration for file, curve in curves.items()},
                     **{THEIRS.get(key, key): value for key, value in scenario.items()},
                 )

@@ -25,7 +25,7 @@ Table = Mapping[str, Sequence[Event]]
 def run(shared: Path) -> str:
     """Measure, and return the figures in Markdown."""
     truth = shared / "dcase2017" / "groundtruth_strong_label_evaluation_set.csv"
-    if not (truth.exists() and Oracles.at_hand()):
+    if not (truth.exists() and Oracles.available()):
         beside = "sed_eval was not asked: DCASE 2017 or `.venv-oracles` is not at hand."
     else:
         beside = beside_sed_eval(truth)

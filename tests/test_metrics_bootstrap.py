@@ -1,4 +1,4 @@
-"""Intervals: known truths, a brute-force twin, and how often they hold the truth."""
+"""Confidence intervals: known results, a brute-force twin, and their coverage."""
 
 import json
 import math
@@ -20,13 +20,13 @@ LABELS = ("cat", "dog", "owl")
 
 
 def simulate_clips(rng, n_clips, rates, gains):
-    """Clips from a known world: class k sounds in `rates[k]` of them and is heard by `gains[k]`."""
+    """Simulated clips: class k occurs in `rates[k]` of them and raises its score by `gains[k]`."""
     hard = rng.normal(size=(n_clips, 1))
-    truth = rng.random((n_clips, len(rates))) < rates
-    probs = rng.normal(size=truth.shape) + truth * gains + 0.5 * hard * (2 * truth - 1)
+    ref = rng.random((n_clips, len(rates))) < rates
+    probs = rng.normal(size=ref.shape) + ref * gains + 0.5 * hard * (2 * ref - 1)
     files = tuple(map(str, range(n_clips)))
     labels = tuple(f"class {at}" for at in range(len(rates)))
-    return ClipCounts(files, labels, truth, probs > 0.8, probs)
+    return ClipCounts(files, labels, ref, probs > 0.8, probs)
 
 
 def some_segments(seed=0, n_files=12):
@@ -96,25 +96,25 @@ class TestEveryScorer:
         assert as_dict["n_files"] == len(counts.files)
 
 
-def test_drawing_files_is_scoring_them_as_often_as_drawn():
+def test_a_bootstrap_sample_scores_each_file_as_often_as_it_occurs():
     rng = np.random.default_rng(3)
-    sides = [
+    pair = [
         {f"{at}": [Event(0, rng.uniform(1, 5), str(rng.choice(LABELS)))] for at in range(6)}
         for _ in range(2)
     ]
-    counts = count_segments(*sides, LABELS)
+    counts = count_segments(*pair, LABELS)
     for weights in bootstrap_weights(len(counts.files), 20, seed=0):
         drawn = counts.weighted_scores(weights)
         for row, times in enumerate(weights.astype(int)):
             repeated = [
-                {f"{n} {k}": side[n] for n, m in zip(side, times, strict=True) for k in range(m)}
-                for side in sides
+                {f"{n} {k}": each[n] for n, m in zip(each, times, strict=True) for k in range(m)}
+                for each in pair
             ]
             brute = count_segments(*repeated, LABELS).weighted_scores()
             np.testing.assert_allclose(brute.table()[0], drawn.table()[row], atol=1e-12)
 
 
-def test_every_file_is_drawn_equally_often_and_as_many_as_there_are():
+def test_every_file_is_sampled_equally_often_and_samples_have_the_original_size():
     counts = count_clips({f"{at}": ["dog"] for at in range(50)}, {})
     weights = np.concatenate(list(bootstrap_weights(len(counts.files), 4000, seed=0)))
     assert (weights.sum(axis=1) == 50).all()
@@ -129,7 +129,7 @@ def test_without_bias_the_ends_are_the_quantiles():
     np.testing.assert_allclose(high, np.quantile(drawn, 0.95, axis=0))
 
 
-def test_draws_above_the_score_move_the_interval_down():
+def test_samples_above_the_score_move_the_interval_down():
     drawn = np.random.default_rng(0).normal(size=(501, 1))
     low, high, _ = confidence_bounds(np.array([-0.5]), drawn, 0.9)
     assert low < np.quantile(drawn, 0.05)
@@ -146,7 +146,7 @@ def test_the_interval_of_a_negated_score_is_negated():
 
 
 class TestUndefined:
-    def test_draws_without_a_score_are_left_out_and_counted(self):
+    def test_samples_without_a_score_are_left_out_and_counted(self):
         drawn = np.array([[0.0], [np.nan], [1.0], [np.nan], [0.5], [0.5]])
         low, high, n_undefined = confidence_bounds(np.array([0.5]), drawn, 0.5)
         assert n_undefined == [2]
@@ -156,7 +156,7 @@ class TestUndefined:
         drawn = np.array([[0.5], [np.nan], [1.0], [np.nan], [np.nan]])
         assert np.isnan(confidence_bounds(np.array([0.5]), drawn, 0.5)[:2]).all()
 
-    def test_a_class_of_one_clip_is_missing_from_a_third_of_the_draws(self):
+    def test_a_class_of_one_clip_is_missing_from_a_third_of_the_samples(self):
         reference = {f"{at}": ["dog"] for at in range(60)} | {"0": ["dog", "cat"]}
         recall = bootstrap_scores(count_clips(reference, reference)).class_wise["cat"]["f_measure"][
             "recall"
@@ -183,17 +183,17 @@ class TestErrors:
         with pytest.raises(SettingError, match=r"level must lie between 0 and 1, such as 0\.95"):
             bootstrap_scores(some_segments(), level=level)
 
-    def test_too_few_draws_for_the_level_are_told_with_how_many_are_needed(self):
+    def test_too_few_samples_for_the_level_raise_with_the_number_needed(self):
         with pytest.raises(SettingError, match=r"at least 40, .* level 0\.95\. Got 39"):
             bootstrap_scores(some_segments(), n_bootstrap=39)
 
 
 def coverage(n_clips, rates, gains, paths, n_sets, n_true=200_000):
-    """How often intervals of 95 % hold the true score: path -> (quantiles, ours, basic)."""
+    """Coverage of 95 % intervals: path -> (quantiles, ours, basic)."""
     rng = np.random.default_rng(0)
     world = simulate_clips(rng, n_true, rates, gains)
     at = [world.weighted_scores().paths(world.labels).index(path) for path in paths]
-    truth = world.weighted_scores().table()[0, at]
+    ref = world.weighted_scores().table()[0, at]
     held = np.zeros((3, len(paths)))
     for seed in range(n_sets):
         counts = simulate_clips(rng, n_clips, rates, gains)
@@ -207,7 +207,7 @@ def coverage(n_clips, rates, gains, paths, n_sets, n_true=200_000):
         plain = np.nanquantile(drawn, [0.025, 0.975], axis=0)
         kinds = (plain, confidence_bounds(value, drawn, 0.95)[:2], 2 * value - plain[::-1])
         for row, (low, high) in enumerate(kinds):
-            held[row] += (low <= truth) & (truth <= high)
+            held[row] += (low <= ref) & (ref <= high)
     return dict(zip(paths, (held / n_sets).T.tolist(), strict=True))
 
 
@@ -218,15 +218,15 @@ MAP = ("class_wise_average", "ranking", "average_precision")
 LWLRAP = ("overall", "ranking", "lwlrap")
 
 
-def test_intervals_of_95_percent_hold_the_truth_that_often():
+def test_intervals_of_95_percent_cover_the_true_score_that_often():
     paths = [F1, ER, MACRO_F1, MAP, LWLRAP]
     found = coverage(100, [0.3, 0.15, 0.1], [1.5, 2.0, 1.0], paths, n_sets=400)
     for path, (_, ours, _) in found.items():
         assert 0.90 <= ours <= 0.98, path
 
 
-def test_a_mean_over_many_classes_is_held_more_often_than_by_plain_quantiles():
+def test_a_mean_over_many_classes_is_covered_more_often_than_by_plain_quantiles():
     rates = np.geomspace(0.25, 0.05, 17)
     plain, ours, _ = coverage(200, rates, np.resize([1.5, 2.0, 1.0], 17), [MAP], n_sets=100)[MAP]
     assert plain < 0.82  # 0.72 of 200 sets
-    assert ours > plain + 0.05  # 0.86: too few still, as the module says
+    assert ours > plain + 0.05  # 0.86: still too low, see the module

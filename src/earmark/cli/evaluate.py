@@ -111,9 +111,10 @@ def evaluate(
         psds=None if psds is None else parse_psds(psds),
     )
     reference_output = read_system_output(reference_path, weak=weak)
+    folders: list[Path | None] = [*scores] if scores else [None] * len(system_paths)
     systems = [
         read_system_output(path, folder, weak=weak)
-        for path, folder in zip(system_paths, scores or [None] * len(system_paths), strict=True)
+        for path, folder in zip(system_paths, folders, strict=True)
     ]
     evaluation = evaluate_systems(reference_output, systems, scoring)
     for warning in evaluation.warnings:

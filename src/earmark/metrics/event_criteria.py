@@ -245,8 +245,9 @@ def _matches_of_one_group(detections: Detections, detection: Ints, event: Ints) 
         np.repeat(index[detection[:1]], len(thresholds))
         for index in (detections.file_index, detections.class_index)
     )
-    values = np.stack([change, -change])
-    return CountDeltas(file_index, class_index, thresholds, values, class_index)
+    return CountDeltas(
+        file_index, class_index, thresholds, np.stack([change, -change]), class_index
+    )
 
 
 def merge_touching(events: EventArrays) -> EventArrays:

@@ -179,7 +179,9 @@ def _check_pair(a: Counts, b: Counts) -> None:
         )
     if a.files != b.files:
         only = sorted(set(a.files) ^ set(b.files))
-        what = f"only one of them has {only[0]}" if only else "their order differs"
+        what = "their order differs"
+        if only:
+            what = f"{len(only)} are in one of them only, such as {only[0]}"
         raise DataError(
             f"The two systems were counted on different files: {what}. Count both against the "
             "same reference."
