@@ -94,8 +94,8 @@ def growth() -> str:
         for name, (few, full) in costs.items()
     )
     text = (
-        f"{MANY_FILES * EVENTS_PER_FILE:,} events in {MANY_FILES:,} files, and a tenth of them, of 17"
-        " classes, with as many in the estimate; memory is the peak beyond the lists of events. For"
+        f"{MANY_FILES * EVENTS_PER_FILE:,} events in {MANY_FILES:,} files, and a tenth of them, of"
+        " 17 classes, with as many in the estimate; memory is the peak beyond the lists of events. For"
         f" ten times the events, {grown}."
     )
     return text + "\n\n" + "\n".join(rows)
@@ -124,8 +124,8 @@ def disturbed(reference: Table, labels: Sequence[str], rng: np.random.Generator)
         return Event(onset, onset + event.duration * rng.uniform(0.6, 1.4), label)
 
     def copies(events: Sequence[Event]) -> list[Event]:
-        found = [copy(event) for event in events if rng.random() < 0.85]
-        return found + [copy(event) for event in events if rng.random() < 0.15]
+        kept = [copy(event) for event in events if rng.random() < 0.85]
+        return kept + [copy(event) for event in events if rng.random() < 0.15]
 
     return {name: copies(events) for name, events in reference.items()}
 

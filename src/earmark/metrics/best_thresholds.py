@@ -190,7 +190,7 @@ class ThresholdCounts:
         array([1. , 0.5])
         """
         by_class = self.deltas.split_by_class(len(self.labels))
-        found = {}
+        result = {}
         for label, own, n_ref in zip(self.labels, by_class, self.n_ref.sum(axis=0), strict=True):
             if n_ref:
                 everywhere = np.ones(len(own), np.bool_)
@@ -199,8 +199,9 @@ class ThresholdCounts:
                     CumulativeCounts(own, values, points).at_points()[1:]
                     for values in own.values[:2]
                 )
-                found[label] = PrecisionRecall(own.score[points], divide(tp, tp + fp), tp / n_ref)
-        return found
+                precision = divide(tp, tp + fp)
+                result[label] = PrecisionRecall(own.score[points], precision, tp / n_ref)
+        return result
 
     def concatenate(self, other: "ThresholdCounts") -> "ThresholdCounts":
         """Return the counts of both, the files of `other` last.
@@ -269,11 +270,11 @@ class ThresholdCounts:
             for label, point in points.items()
         }
         if self.segments is not None:
-            found = [
+            descended = [
                 coordinate_descent(self.segments, self.labels, start)
                 for start in (single.thresholds, thresholds)
             ]
-            return min([single, *found], key=lambda point: point.value)
+            return min([single, *descended], key=lambda point: point.value)
         tp, fp = (
             sum(getattr(point, name) for point in points.values() if point.n_ref)
             for name in ("tp", "fp")

@@ -178,9 +178,9 @@ def _differences(evaluation: Evaluation, a: SystemScores, b: SystemScores) -> Te
         values = [_at(system.scores.get(part), path) for system in (a, b)]
         if any(value is None or math.isnan(value) for value in values):
             continue
-        found = _at(evaluation.differences.get(b.name, {}).get(part), path)
-        interval = ("-", "-") if found is None else (_range(found), p_text(found.p_value))
-        difference = values[1] - values[0] if found is None else found.difference
+        tested = _at(evaluation.differences.get(b.name, {}).get(part), path)
+        interval = ("-", "-") if tested is None else (_range(tested), p_text(tested.p_value))
+        difference = values[1] - values[0] if tested is None else tested.difference
         rows.append((text, *map(_number, values), f"{difference:+.3f}", *interval))
     one, two = letters[a.name], letters[b.name]
     columns = ("", one, two, f"{two} - {one}", "interval", "p")
@@ -236,8 +236,7 @@ def _score_text(system: SystemScores, part: str, path: Sequence[str]) -> str:
     value = _at(system.scores.get(part), path)
     if value is None or math.isnan(value):
         return "-"
-    found = system.intervals.get(part)
-    interval = None if found is None else _at(found, path)
+    interval = _at(system.intervals.get(part), path)
     return f"{value:.3f}" if interval is None else f"{value:.3f} {_range(interval)}"
 
 
