@@ -1,4 +1,4 @@
-"""Segment- and event-based scores: earmark beside sed_eval in one run, and a million events."""
+"""Segment- and event-based scores: earmark and sed_eval in one run, and a million events."""
 
 import statistics
 import time
@@ -16,24 +16,23 @@ from earmark.metrics.segment import count_segments, segment_scores
 from oracles import Oracles, plain
 
 REPEATS = 5
-COLLARS = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
-FEW_FILES, MANY_FILES, EVENTS_A_FILE = 10_000, 100_000, 10
+FEW_FILES, MANY_FILES, EVENTS_PER_FILE = 10_000, 100_000, 10
 
 Table = Mapping[str, Sequence[Event]]
 
 
 def run(shared: Path) -> str:
-    """Measure, and return the figures in Markdown."""
-    truth = shared / "dcase2017" / "groundtruth_strong_label_evaluation_set.csv"
-    if not (truth.exists() and Oracles.at_hand()):
-        beside = "sed_eval was not asked: DCASE 2017 or `.venv-oracles` is not at hand."
+    """Measure, and return the results in Markdown."""
+    table = shared / "dcase2017" / "groundtruth_strong_label_evaluation_set.csv"
+    if not (table.exists() and Oracles.available()):
+        comparison = "Not compared with sed_eval: DCASE 2017 or `.venv-oracles` is missing."
     else:
-        beside = beside_sed_eval(truth)
-    return f"{beside}\n\n{growth()}"
+        comparison = compare_with_sed_eval(table)
+    return f"{comparison}\n\n{growth()}"
 
 
-def beside_sed_eval(truth: Path) -> str:
-    reference = read_events(truth)
+def compare_with_sed_eval(table: Path) -> str:
+    reference = read_events(table)
     labels = sorted({event.label for events in reference.values() for event in events})
     estimate = disturbed(reference, labels, np.random.default_rng(0))
     lists = {"reference": plain(reference), "estimate": plain(estimate), "labels": labels}
@@ -41,11 +40,11 @@ def beside_sed_eval(truth: Path) -> str:
         "segment": ({"resolution": 1.0}, lambda: segment_scores(reference, estimate, labels)),
         "event": (
             {"collar": 0.2, "rate": 0.5},
-            lambda: event_scores(reference, estimate, labels, **COLLARS),
+            lambda: event_scores(reference, estimate, labels),
         ),
     }
     rows = [
-        "| scores | earmark | sed_eval | ratio | error rate of both |",
+        "| scores | earmark | sed_eval | ratio | error rate (earmark, sed_eval) |",
         "|---|---:|---:|---:|---|",
     ]
     with Oracles() as oracles:
@@ -67,27 +66,26 @@ def beside_sed_eval(truth: Path) -> str:
     n_events = sum(map(len, reference.values()))
     text = (
         f"The DCASE 2017 evaluation set ({len(reference)} clips, {n_events} events,"
-        f" {len(labels)} classes) against a disturbed copy of it: everything between the lists of"
-        f" events and the scores, the median CPU time of {REPEATS} rounds in which the tools take"
-        " turns."
+        f" {len(labels)} classes) against a disturbed copy of it: from lists of events to scores,"
+        f" median CPU time of {REPEATS} rounds in which the tools take turns."
     )
     return text + "\n\n" + "\n".join(rows)
 
 
 def growth() -> str:
-    rows = ["| counted | files | events | time | memory |", "|---|---:|---:|---:|---:|"]
+    rows = ["| function | files | events | time | memory |", "|---|---:|---:|---:|---:|"]
     costs: dict[str, list[tuple[float, int]]] = {"count_segments": [], "count_events": []}
     for n_files in (FEW_FILES, MANY_FILES):
         reference, estimate = many(n_files)
         scorers: dict[str, Callable[[], Any]] = {
             "count_segments": partial(count_segments, reference, estimate),
-            "count_events": partial(count_events, reference, estimate, **COLLARS),
+            "count_events": partial(count_events, reference, estimate),
         }
         for name, count in scorers.items():
             seconds, peak = cost(count)
             costs[name].append((seconds, peak))
             rows.append(
-                f"| `{name}` | {n_files:,} | {n_files * EVENTS_A_FILE:,} | {seconds:.2f} s |"
+                f"| `{name}` | {n_files:,} | {n_files * EVENTS_PER_FILE:,} | {seconds:.2f} s |"
                 f" {peak / 2**20:.0f} MiB |"
             )
     grown = " and ".join(
@@ -96,15 +94,15 @@ def growth() -> str:
         for name, (few, full) in costs.items()
     )
     text = (
-        f"{MANY_FILES * EVENTS_A_FILE:,} events in {MANY_FILES:,} files against a tenth of them, of"
-        " 17 classes, with as many in the estimate; memory is the most held at once beyond the"
-        f" lists of events. For ten times the events, {grown}."
+        f"{MANY_FILES * EVENTS_PER_FILE:,} events in {MANY_FILES:,} files, and a tenth of them, of"
+        " 17 classes, with as many in the estimate; memory is the peak beyond the lists of events. For"
+        f" ten times the events, {grown}."
     )
     return text + "\n\n" + "\n".join(rows)
 
 
 def cost(count: Callable[[], Any]) -> tuple[float, int]:
-    """Return the least seconds of three runs and, of one more, the peak of memory in bytes."""
+    """Return the fewest seconds of three runs and the peak memory in bytes of one more."""
     times = []
     for _ in range(3):
         begin = time.thread_time()
@@ -118,7 +116,7 @@ def cost(count: Callable[[], Any]) -> tuple[float, int]:
 
 
 def disturbed(reference: Table, labels: Sequence[str], rng: np.random.Generator) -> Table:
-    """Return a copy with events moved, stretched, lost, mistaken and made up."""
+    """Return a copy with events moved, stretched, deleted, substituted and inserted."""
 
     def copy(event: Event) -> Event:
         onset = max(0.0, event.onset + rng.normal(0, 0.3))
@@ -126,8 +124,8 @@ def disturbed(reference: Table, labels: Sequence[str], rng: np.random.Generator)
         return Event(onset, onset + event.duration * rng.uniform(0.6, 1.4), label)
 
     def copies(events: Sequence[Event]) -> list[Event]:
-        found = [copy(event) for event in events if rng.random() < 0.85]
-        return found + [copy(event) for event in events if rng.random() < 0.15]
+        kept = [copy(event) for event in events if rng.random() < 0.85]
+        return kept + [copy(event) for event in events if rng.random() < 0.15]
 
     return {name: copies(events) for name, events in reference.items()}
 
@@ -143,7 +141,7 @@ def many(n_files: int) -> tuple[Table, Table]:
             for number, row in enumerate(rows)
         }
 
-    shape = n_files, EVENTS_A_FILE
+    shape = n_files, EVENTS_PER_FILE
     onsets, lengths = rng.uniform(0, 8, shape), rng.exponential(1.5, shape)
     classes = rng.integers(0, len(labels), shape)
     reference = table(onsets, lengths, classes)

@@ -1,9 +1,9 @@
-"""The field's own scorers, in an environment of their own: questions out, their answers back.
+"""The field's own scorers in a separate environment, for comparison.
 
-sed_eval and sed_scores_eval need an old setuptools and an old pandas and bring fifty packages, so
-they live in `.venv-oracles`, which `make setup` makes from `oracles/requirements.txt`. Tests and
-benchmarks talk to them through a process that stays (`oracles/serve.py`): JSON lines, in which
-floats come and go to the last bit.
+sed_eval and sed_scores_eval need an old setuptools and an old pandas and install fifty packages, so
+they live in `.venv-oracles`, which `make setup` creates from `oracles/requirements.txt`. Tests and
+benchmarks call them through a long-running process (`oracles/serve.py`) by JSON lines, which keep
+floats to the last bit.
 """
 
 import json
@@ -17,11 +17,11 @@ PYTHON = ROOT / ".venv-oracles" / "bin" / "python"
 
 
 class OracleError(RuntimeError):
-    """What a scorer raised, with its own words."""
+    """An error that a scorer raised, with its traceback."""
 
 
 class Oracles:
-    """A process that answers: `ask("segment", reference=..., ...)` calls `serve.segment`."""
+    """A process that runs the scorers: `ask("segment", ...)` calls `serve.segment`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -32,19 +32,19 @@ class Oracles:
         )
 
     @staticmethod
-    def at_hand() -> bool:
-        """Tell whether their environment was made."""
+    def available() -> bool:
+        """Return whether their environment exists."""
         return PYTHON.exists()
 
     def ask(self, question: str, **values: Any) -> Any:
-        """Return the answer of the function of that name in `oracles/serve.py`."""
+        """Return the result of the function of that name in `oracles/serve.py`."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(json.dumps([question, values]) + "\n")
         stdin.flush()
         line = stdout.readline()
         if not line:
-            raise OracleError(f"The oracles ended while asked for {question!r}.")
+            raise OracleError(f"The oracle process ended while it computed {question!r}.")
         answer = json.loads(line)
         if "error" in answer:
             raise OracleError(answer["error"])
@@ -67,7 +67,7 @@ class Oracles:
 
 
 def plain(events_by_file: Any) -> dict[str, list[tuple[float, float, str]]]:
-    """Return tables of events as JSON takes them."""
+    """Return tables of events as plain lists for JSON."""
     return {
         name: [(event.onset, event.offset, event.label) for event in events]
         for name, events in events_by_file.items()

@@ -1,7 +1,8 @@
-"""Questions on standard input -> answers of sed_eval and sed_scores_eval on standard output.
+"""A process that runs sed_eval, sed_scores_eval and scikit-learn on request.
 
-Runs in `.venv-oracles` only. A line in is a JSON list of a function's name and its arguments; a
-line out is `{"answer": ...}` or `{"error": ...}`. Events come as file -> [onset, offset, label].
+Runs in `.venv-oracles` only. Each line of standard input is a JSON list of a function's name and
+its arguments; each line of standard output is `{"answer": ...}` or `{"error": ...}`. Events are
+passed as file -> [onset, offset, label].
 """
 
 import json
@@ -22,7 +23,7 @@ def _rows(events, name):
 
 
 def _score(metrics, reference, estimate):
-    """Evaluate file after file, as its users do; results and the CPU seconds it took."""
+    """Evaluate file by file, as its users do; return results and CPU seconds."""
     begin = time.thread_time()
     for name, events in reference.items():
         metrics.evaluate(_rows(events, name), _rows(estimate.get(name, []), name))
@@ -39,28 +40,29 @@ def segment(reference, estimate, labels, resolution, empty_as_zero=False):
     return _score(metrics, reference, estimate)
 
 
-def ranking(truth, scores, weights=None):
-    """Average precision, ROC AUC and lwlrap of scikit-learn; micro and of each class."""
-    truth, scores = np.array(truth, int), np.array(scores)
-    weights = np.ones(len(truth)) if weights is None else np.array(weights, float)
-    labels = truth.sum(axis=1) * weights
+def ranking(reference, scores, weights=None):
+    """Average precision, ROC AUC and lwlrap of scikit-learn; micro and class-wise."""
+    reference, scores = np.array(reference, int), np.array(scores)
+    weights = np.ones(len(reference)) if weights is None else np.array(weights, float)
+    labels = reference.sum(axis=1) * weights
     lrap = sklearn.metrics.label_ranking_average_precision_score
-    answer = {"lwlrap": lrap(truth, scores, sample_weight=labels) if labels.any() else np.nan}
+    answer = {"lwlrap": lrap(reference, scores, sample_weight=labels) if labels.any() else np.nan}
     for kind in ("average_precision", "roc_auc"):
         score = getattr(sklearn.metrics, f"{kind}_score")
         some = weights > 0
         given = {"sample_weight": weights[some]}
-        answer[f"micro_{kind}"] = score(truth[some], scores[some], average="micro", **given)
+        answer[f"micro_{kind}"] = score(reference[some], scores[some], average="micro", **given)
         answer[kind] = [
-            score(truth[some, at], scores[some, at], **given) for at in range(truth.shape[1])
+            score(reference[some, at], scores[some, at], **given)
+            for at in range(reference.shape[1])
         ]
     return answer
 
 
-def tags(truth, found, average=None):
-    """Precision, recall and F1 of scikit-learn; what is undefined is 0."""
+def tags(reference, estimate, average=None):
+    """Precision, recall and F1 of scikit-learn; undefined scores are 0."""
     *scores, _ = sklearn.metrics.precision_recall_fscore_support(
-        np.array(truth, int), np.array(found, int), average=average, zero_division=0
+        np.array(reference, int), np.array(estimate, int), average=average, zero_division=0
     )
     return scores
 
@@ -89,8 +91,8 @@ def event(
     return _score(metrics, reference, estimate)
 
 
-def _curves(path):
-    """Score curves from an npz: names, labels, lengths in frames, edges and scores end to end."""
+def _read_scores(path):
+    """Read frame-level scores from an npz: names, labels, lengths, edges and scores end to end."""
     from sed_scores_eval.base_modules.scores import create_score_dataframe
 
     with np.load(path) as file:
@@ -109,29 +111,29 @@ def _events(reference):
     return {name: [tuple(event) for event in events] for name, events in reference.items()}
 
 
-def psds(reference, curves, durations, repeats=1, **settings):
-    """PSDS of sed_scores_eval: overall, by class, the ROCs, and the CPU seconds of each run."""
-    from sed_scores_eval.intersection_based import psds as score
+def psds(reference, scores, durations, repeats=1, **settings):
+    """PSDS of sed_scores_eval: overall, class-wise, the ROCs, and CPU seconds of each run."""
+    from sed_scores_eval.intersection_based import psds as sed_scores_eval_psds
 
-    frames, events, seconds = _curves(curves), _events(reference), []
+    frames, events, seconds = _read_scores(scores), _events(reference), []
     for _ in range(repeats):
         begin = time.process_time()
-        value, by_class, roc, rocs = score(frames, events, durations, **settings)
+        value, by_class, roc, rocs = sed_scores_eval_psds(frames, events, durations, **settings)
         seconds.append(time.process_time() - begin)
     rocs = {label: [tpr, efpr] for label, (tpr, efpr, *_) in rocs.items()}
     return {"value": value, "by_class": by_class, "roc": roc, "rocs": rocs, "seconds": seconds}
 
 
-def bests(kind, reference, curves, durations=None, **settings):
+def best(kind, reference, scores, durations=None, **settings):
     """Best F1 and best error rate of sed_scores_eval; kind is segment, collar or intersection."""
     import importlib
 
-    room = importlib.import_module(f"sed_scores_eval.{kind}_based")
-    given = {"scores": _curves(curves), "ground_truth": _events(reference)} | settings
+    module = importlib.import_module(f"sed_scores_eval.{kind}_based")
+    given = {"scores": _read_scores(scores), "ground_truth": _events(reference)} | settings
     if kind == "segment":
         given["audio_durations"] = durations
-    f, precision, recall, thresholds, _ = room.best_fscore(**given)
-    error_rate, *_ = room.best_error_rate(**given)
+    f, precision, recall, thresholds, _ = module.best_fscore(**given)
+    error_rate, *_ = module.best_error_rate(**given)
     return {
         "f_measure": f,
         "precision": precision,
@@ -147,7 +149,7 @@ QUESTIONS = {
     "segment": segment,
     "event": event,
     "psds": psds,
-    "bests": bests,
+    "best": best,
 }
 
 
@@ -156,11 +158,11 @@ def _plain(value):
         return value.item()
     if isinstance(value, np.ndarray):
         return value.tolist()
-    raise TypeError(f"{type(value)} is not for JSON")
+    raise TypeError(f"{type(value)} cannot be written as JSON")
 
 
 def main():
-    answers, sys.stdout = sys.stdout, sys.stderr  # what they print must not get between
+    answers, sys.stdout = sys.stdout, sys.stderr  # keep their own prints out of the answers
     for line in sys.stdin:
         question, values = json.loads(line)
         try:

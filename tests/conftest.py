@@ -37,7 +37,7 @@ def dcase2017() -> Path:
 @pytest.fixture(scope="session")
 def oracles() -> Iterator[Oracles]:
     """sed_eval and sed_scores_eval, in their own environment."""
-    if not Oracles.at_hand():
+    if not Oracles.available():
         told = "the field's scorers are not at hand: make setup installs them"
         if os.environ.get("CI"):  # there they are to be compared with
             pytest.fail(told)

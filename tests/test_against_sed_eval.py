@@ -25,9 +25,9 @@ def flat(scores, prefix=()):
 
 
 def check(counts, theirs):
-    """Compare every key; sed_eval names an accuracy of events, too, but it is always empty."""
+    """Compare every key; sed_eval also has an accuracy of events, but it is always empty."""
     del theirs["seconds"]
-    ours = counts.measure().draw(counts.labels)
+    ours = counts.weighted_scores().sample(counts.labels)
     assert flat(ours) == pytest.approx(flat(theirs), rel=1e-9, abs=1e-9, nan_ok=True)
 
 
@@ -52,7 +52,7 @@ def check_events(
     estimate,
     labels,
     collar=0.2,
-    sample_rate=0.5,
+    rate=0.5,
     judged=(True, True),
     matching="optimal",
     zero=False,
@@ -63,7 +63,7 @@ def check_events(
         estimate=plain(estimate),
         labels=labels,
         collar=collar,
-        sample_rate=rate,
+        rate=rate,
         onset=judged[0],
         offset=judged[1],
         matching=matching,
@@ -108,24 +108,24 @@ def draw_rule(rng):
 
 
 @pytest.fixture(scope="module")
-def truths(dcase2017):
-    """The strong tables of DCASE 2017, their rows of no length kept as events."""
+def references(dcase2017):
+    """The strong labels of DCASE 2017, with their rows of length 0 kept as events."""
     found = {}
     for part in PARTS:
         path = dcase2017 / f"groundtruth_strong_label_{part}_set.csv"
-        truth = read_events(path)
+        ref = read_events(path)
         for row in read_table(path).rows:
             values = row.named(STRONG_COLUMNS)
             onset, offset = float(values["onset"]), float(values["offset"])
             if onset == offset:
-                truth[values["filename"]].append(Event(onset, offset, values["event_label"]))
-        found[part] = truth
-    assert sum(len(truth) for truth in found.values()) == 1103 + 488
+                ref[values["filename"]].append(Event(onset, offset, values["event_label"]))
+        found[part] = ref
+    assert sum(len(ref) for ref in found.values()) == 1103 + 488
     return found
 
 
 class Disturbed:
-    """Copies of events, wrong in all the ways that systems are wrong."""
+    """Copies of events with every kind of error that systems make."""
 
     def __init__(self, rng, labels):
         self.rng, self.labels = rng, labels
@@ -134,9 +134,9 @@ class Disturbed:
             *(self.relabel, self.split, self.double, self.shrink_to_nothing, self.run_on),
         ]
 
-    def copy(self, truth):
-        estimate = {name: self.copy_file(events) for name, events in truth.items()}
-        for name in list(truth):
+    def copy(self, ref):
+        estimate = {name: self.copy_file(events) for name, events in ref.items()}
+        for name in list(ref):
             if self.rng.random() < 0.05:
                 del estimate[name]
         return estimate | {"unknown.wav": [Event(0, 1, self.labels[0])]}
@@ -198,18 +198,18 @@ class Disturbed:
         return [Event(event.onset, event.offset + self.rng.uniform(5, 12), event.label)]
 
 
-def labels_of(truth):
-    return sorted({event.label for events in truth.values() for event in events})
+def labels_of(ref):
+    return sorted({event.label for events in ref.values() for event in events})
 
 
 @pytest.mark.parametrize("seed", range(N_SEEDS))
-def test_disturbed_copies_of_the_real_ground_truth_score_alike(oracles, truths, seed):
+def test_disturbed_copies_of_the_real_reference_have_equal_scores(oracles, references, seed):
     for copy in range(N_COPIES):
         rng = np.random.default_rng([seed, copy])
-        truth = truths[PARTS[copy % 2]]
-        labels = labels_of(truth)
-        names = rng.choice(list(truth), N_FILES, replace=False).tolist()
-        reference = {name: truth[name] for name in names}
+        ref = references[PARTS[copy % 2]]
+        labels = labels_of(ref)
+        names = rng.choice(list(ref), N_FILES, replace=False).tolist()
+        reference = {name: ref[name] for name in names}
         estimate = Disturbed(rng, labels).copy(reference)
         resolution = float(rng.choice(RESOLUTIONS))
         check_segments(oracles, reference, estimate, labels, resolution, zero=bool(rng.integers(2)))
@@ -217,18 +217,18 @@ def test_disturbed_copies_of_the_real_ground_truth_score_alike(oracles, truths, 
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_disturbed_copies_of_a_whole_set_score_alike(oracles, truths, part):
-    truth = truths[part]
-    labels = labels_of(truth)
+def test_disturbed_copies_of_a_whole_set_have_equal_scores(oracles, references, part):
+    ref = references[part]
+    labels = labels_of(ref)
     assert len(labels) == 17
-    estimate = Disturbed(np.random.default_rng(0), labels).copy(truth)
-    check_segments(oracles, truth, estimate, labels)
-    check_events(oracles, truth, estimate, labels)
-    check_events(oracles, truth, estimate, labels, 0.5, 0.5, matching="greedy")
+    estimate = Disturbed(np.random.default_rng(0), labels).copy(ref)
+    check_segments(oracles, ref, estimate, labels)
+    check_events(oracles, ref, estimate, labels)
+    check_events(oracles, ref, estimate, labels, 0.5, 0.5, matching="greedy")
 
 
 def test_tables_are_scored_in_the_order_of_their_rows(oracles, dcase2017, tmp_path):
-    """What is left over for substitutions hangs on it, and official rows are not sorted."""
+    """Substitutions depend on the order, and the official rows are not sorted."""
     path = dcase2017 / "groundtruth_strong_label_evaluation_set.csv"
     raw = {}
     for line in path.read_text().splitlines():
@@ -254,29 +254,29 @@ def test_tables_are_scored_in_the_order_of_their_rows(oracles, dcase2017, tmp_pa
         (tmp_path / "found.tsv").write_text("\n".join(lines))
         found = {name: [e for other, e in rows if other == name] for name, _ in rows}
         lists = {"reference": plain(raw), "estimate": plain(found), "labels": labels}
-        theirs = oracles.ask("event", **lists, collar=1.0, sample_rate=0.5)
+        theirs = oracles.ask("event", **lists, collar=1.0, rate=0.5)
         collars = {"onset_collar": 1.0, "offset_collar": 1.0, "percentage_of_length": 0.5}
         estimate = read_events(tmp_path / "found.tsv")
         check(count_events(reference, estimate, labels, **collars, as_sed_eval=True), theirs)
 
 
-def test_perfect_tags_over_whole_clips_are_known_to_both(oracles, dcase2017):
-    truth = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
+def test_perfect_tags_over_whole_clips_have_the_published_scores_in_both(oracles, dcase2017):
+    ref = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
     estimate = {
         name: [Event(0, 10, label) for label in sorted({event.label for event in events})]
-        for name, events in truth.items()
+        for name, events in ref.items()
     }
-    labels = labels_of(truth)
-    check_segments(oracles, truth, estimate, labels)
-    check_events(oracles, truth, estimate, labels)
-    overall = count_segments(truth, estimate).scores().overall
+    labels = labels_of(ref)
+    check_segments(oracles, ref, estimate, labels)
+    check_events(oracles, ref, estimate, labels)
+    overall = count_segments(ref, estimate).scores().overall
     assert round(overall["error_rate"]["error_rate"], 3) == 0.321
     assert round(overall["f_measure"]["f_measure"], 3) == 0.862
 
 
 @st.composite
 def events(draw):
-    """Events on a coarse grid, so that onsets, offsets and collars often meet."""
+    """Events on a coarse grid, so that onsets, offsets and collars often coincide."""
     step = draw(st.sampled_from([0.1, 0.25, 0.08, 1 / 3]))
     onset = draw(st.integers(0, 30)) * step
     return Event(onset, onset + draw(st.integers(0, 12)) * step, draw(st.sampled_from(LABELS)))
@@ -287,19 +287,19 @@ tables = st.dictionaries(st.sampled_from("abc"), st.lists(events(), max_size=8),
 
 @given(reference=tables, estimate=tables, resolution=st.sampled_from([1.0, 0.1, 0.3, 0.07, 2.0]))
 @settings(deadline=None, max_examples=100)
-def test_segments_of_any_lists_score_alike(oracles, reference, estimate, resolution):
+def test_segments_of_random_lists_have_equal_scores(oracles, reference, estimate, resolution):
     check_segments(oracles, reference, estimate, LABELS, resolution)
 
 
 @given(reference=tables, estimate=tables, seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=150)
-def test_events_of_any_lists_score_alike(oracles, reference, estimate, seed):
+def test_events_of_random_lists_have_equal_scores(oracles, reference, estimate, seed):
     check_events(oracles, reference, estimate, LABELS, **draw_rule(np.random.default_rng(seed)))
 
 
 @pytest.mark.parametrize("matching", ["optimal", "greedy"])
-def test_a_throng_leaves_the_same_events_over_for_substitutions(oracles, matching):
-    """Many events of few classes in little time: of many best matchings, sed_eval's own."""
+def test_crowded_events_leave_the_same_events_unmatched_for_substitutions(oracles, matching):
+    """Many events of few classes in little time: of many maximum matchings, sed_eval's own."""
     rng = np.random.default_rng(1)
 
     def throng():
@@ -336,12 +336,12 @@ class TestHardCases:
         estimate = {"a": [Event(0.1, 3.2, "dog"), Event(1, 6, "dog"), Event(1.1, 3, "cat")]}
         check_both(oracles, reference, estimate)
 
-    def test_events_that_are_alike(self, oracles):
+    def test_duplicate_events(self, oracles):
         reference = {"a": [Event(1, 2, "dog")] * 3 + [Event(1, 2, "cat")]}
         estimate = {"a": [Event(1, 2, "dog")] * 2 + [Event(1, 2, "owl")] * 3}
         check_both(oracles, reference, estimate)
 
-    def test_files_without_events_on_either_side(self, oracles):
+    def test_files_without_events_in_reference_or_estimate(self, oracles):
         some = [Event(0.2, 1.7, "dog")]
         reference = {"a": some, "b": [], "c": some, "d": []}
         check_both(oracles, reference, {"a": [], "b": some, "c": some, "d": []})
@@ -351,7 +351,7 @@ class TestHardCases:
         check_both(oracles, {"a": []}, {"a": [Event(0, 1, "dog")]})
         check_both(oracles, {"a": [Event(0, 1, "dog")]}, {"a": []})
 
-    def test_labels_on_one_side_only(self, oracles):
+    def test_labels_of_only_reference_or_estimate(self, oracles):
         reference = {"a": [Event(0, 1, "dog"), Event(2, 3, "cat")], "b": [Event(0, 2, "cat")]}
         estimate = {"a": [Event(0, 1, "owl"), Event(2, 3, "cat")], "b": [Event(4, 5, "owl")]}
         check_both(oracles, reference, estimate)
@@ -363,7 +363,7 @@ class TestHardCases:
             check_segments(oracles, reference, estimate, LABELS, resolution)
 
     def test_onsets_and_offsets_on_the_very_edge(self, oracles):
-        """At 1.1 and 0.1 the last bit decides whether 1.0 is near, or a segment is touched."""
+        """At 1.1 and 0.1 the last bit decides whether 1.0 is close, or a segment is active."""
         reference = {"a": [Event(1.0, 2.0, "dog")], "b": [Event(0.3, 0.6, "dog")]}
         for step in (0.1, 0.2, 0.5, 0.7):
             for sign in (-1, 1):

@@ -1,4 +1,4 @@
-"""PSDS and bests are those of sed_scores_eval 0.0.4, on disturbed real lists and on worse ones."""
+"""PSDS and best thresholds equal those of sed_scores_eval 0.0.4, on real and random lists."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from earmark.formats.events import Event, read_events
 from earmark.formats.scores import ScoreCurve, ScoreCurves, stem_of
-from earmark.metrics.bests import Collars, Intersections, Segments, best_scores, count_bests
+from earmark.metrics.best_thresholds import (
+    CollarCriterion,
+    IntersectionCriterion,
+    SegmentCriterion,
+    best_scores,
+    count_thresholds,
+)
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, count_psds, psds_scores
 from oracles import OracleError, plain
 
@@ -30,7 +36,7 @@ THEIRS = {"dtc": "dtc_threshold", "gtc": "gtc_threshold", "cttc": "cttc_threshol
 
 
 def merged(events):
-    """Make one of events of one class that overlap or touch: sed_scores_eval wants them apart."""
+    """Merge events of one class that overlap or touch: sed_scores_eval rejects them."""
     apart = []
     for event in sorted(events, key=lambda e: (e.label, e.onset, e.offset)):
         last = apart[-1] if apart else None
@@ -59,7 +65,7 @@ class Asker:
             scores=np.concatenate([curve.scores for curve in own]),
         )
         apart = {stem_of(name): merged(events) for name, events in reference.items()}
-        return self.oracles.ask(question, reference=plain(apart), curves=str(self.path), **values)
+        return self.oracles.ask(question, reference=plain(apart), scores=str(self.path), **values)
 
     def psds(self, reference, curves, durations=None, **setting):
         seconds = {name: curves[name].duration for name in curves}
@@ -74,7 +80,7 @@ def asker(oracles, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def truth(dcase2017):
+def ref(dcase2017):
     return {
         part: read_events(dcase2017 / f"groundtruth_strong_label_{part}_set.csv")
         for part in ("evaluation", "testing")
@@ -82,7 +88,7 @@ def truth(dcase2017):
 
 
 def make_curves(reference, rng, n_frames=125, hop=0.08, step=0.0, smooth=1):
-    """Noise, and bumps near the events; some columns are constant."""
+    """Noise, higher near the events; some columns are constant."""
     labels = sorted({event.label for events in reference.values() for event in events})
     curves = {}
     for name, events in reference.items():
@@ -103,7 +109,7 @@ def make_curves(reference, rng, n_frames=125, hop=0.08, step=0.0, smooth=1):
 
 
 def disturb(reference, rng):
-    """Some files of a table, their events moved past the end, without length or over each other."""
+    """Some files of a table, with events past the end, of length 0 or overlapping."""
     names = rng.choice(list(reference), rng.integers(2, 6), replace=False)
     table = {}
     for name in names.tolist():
@@ -120,13 +126,13 @@ def disturb(reference, rng):
     return table
 
 
-def has_a_still_class(changes, labels):
-    """Tell whether no count of some class changes at any threshold: sed_scores_eval fails there."""
+def has_a_still_class(deltas, labels):
+    """Whether no count of some class changes at any threshold: sed_scores_eval fails there."""
 
     def is_still(own):
-        return not any(own.amounts[:, own.score == score].sum(axis=1).any() for score in own.score)
+        return not any(own.values[:, own.score == score].sum(axis=1).any() for score in own.score)
 
-    return any(is_still(own) for own in changes.by_class(len(labels)))
+    return any(is_still(own) for own in deltas.split_by_class(len(labels)))
 
 
 def check_psds(asker, reference, curves, **setting):
@@ -136,7 +142,7 @@ def check_psds(asker, reference, curves, **setting):
     try:
         theirs = asker.psds(reference, curves, **setting)
     except OracleError:
-        assert has_a_still_class(count_psds(reference, curves, **setting).changes, curves.labels)
+        assert has_a_still_class(count_psds(reference, curves, **setting).deltas, curves.labels)
         assert min(ours.class_wise.values()) == 0
         return
     assert ours.value == pytest.approx(theirs["value"], abs=1e-9)
@@ -148,7 +154,7 @@ def check_psds(asker, reference, curves, **setting):
         if not setting.get("alpha_ct"):
             np.testing.assert_allclose(roc.tpr, tpr, atol=1e-9)
             np.testing.assert_allclose(roc.efpr, efpr, atol=1e-9)
-        # Equal rates that differ in the last bit make two points of one: so by their areas.
+        # Equal rates that differ in the last bit are two points here: compare the areas.
         twin = type(roc)(np.array(efpr), np.array(tpr))
         for part in (0.01, 0.1, 0.37, 0.8, 1.0):
             bound = part * setting.get("max_efpr", 100.0)
@@ -156,30 +162,30 @@ def check_psds(asker, reference, curves, **setting):
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_psds_of_disturbed_real_lists_is_equal(asker, truth, block):
+def test_psds_of_disturbed_real_lists_is_equal(asker, ref, block):
     rng = np.random.default_rng(block)
     for case in range(24):
-        reference = disturb(truth["evaluation"], rng)
+        reference = disturb(ref["evaluation"], rng)
         step = [0.0, 0.1, 0.5, 1.0][case % 4]
         curves = make_curves(reference, rng, n_frames=40, hop=0.25, step=step, smooth=1 + case % 5)
         check_psds(asker, reference, curves, **SETTINGS[case % 6])
 
 
-def test_psds_of_the_whole_evaluation_set_is_equal(asker, truth):
-    reference = truth["evaluation"]
+def test_psds_of_the_whole_evaluation_set_is_equal(asker, ref):
+    reference = ref["evaluation"]
     curves = make_curves(reference, np.random.default_rng(0), smooth=9)
     check_psds(asker, reference, curves, **SCENARIO_1)
     check_psds(asker, reference, curves, **SCENARIO_1 | {"dtc": 0.2, "gtc": 0.2, "alpha_st": 0.0})
 
 
-def test_psds_of_the_whole_testing_set_with_cross_triggers_is_equal(asker, truth):
-    curves = make_curves(truth["testing"], np.random.default_rng(1), smooth=9, step=0.01)
-    check_psds(asker, truth["testing"], curves, **SCENARIO_2)
+def test_psds_of_the_whole_testing_set_with_cross_triggers_is_equal(asker, ref):
+    curves = make_curves(ref["testing"], np.random.default_rng(1), smooth=9, step=0.01)
+    check_psds(asker, ref["testing"], curves, **SCENARIO_2)
 
 
-def test_durations_beyond_the_curves_are_taken_alike(asker, truth):
+def test_durations_beyond_the_scores_are_used_alike(asker, ref):
     rng = np.random.default_rng(3)
-    reference = disturb(truth["evaluation"], rng)
+    reference = disturb(ref["evaluation"], rng)
     curves = make_curves(reference, rng, n_frames=40, hop=0.25)
     durations = dict.fromkeys(reference, 30.0)
     theirs = asker.psds(reference, curves, durations, **SETTINGS[2])
@@ -189,7 +195,7 @@ def test_durations_beyond_the_curves_are_taken_alike(asker, truth):
 
 @st.composite
 def small_cases(draw):
-    """Few frames, many ties, and events wherever."""
+    """Few frames, many ties, and events anywhere."""
     labels = ["cat", "dog", "owl"][: draw(st.integers(1, 3))]
     n_frames = draw(st.integers(1, 12))
     step = draw(st.sampled_from([0.1, 0.25, 1 / 3]))
@@ -205,7 +211,7 @@ def small_cases(draw):
         )
         reference[name] = []
     first = draw(st.sampled_from(sorted(reference)))
-    for label in labels:  # each has an event at least: sed_scores_eval wants it
+    for label in labels:  # each has at least one event: sed_scores_eval needs it
         for name in {first, draw(st.sampled_from(sorted(reference)))}:
             onset = draw(st.integers(0, 14)) * step
             reference[name].append(
@@ -224,19 +230,19 @@ def test_psds_of_small_cases_is_equal(asker, case, setting):
 
 CRITERIA = {
     "segment": [
-        (Segments(1.0, 6), {"segment_length": 1.0}),
-        (Segments(0.1, 6), {"segment_length": 0.1}),
-        (Segments(0.3, 6), {"segment_length": 0.3}),
+        (SegmentCriterion(1.0, 6), {"segment_length": 1.0}),
+        (SegmentCriterion(0.1, 6), {"segment_length": 0.1}),
+        (SegmentCriterion(0.3, 6), {"segment_length": 0.3}),
     ],
     "collar": [
         (
-            Collars(collar, collar, rate, 6),
+            CollarCriterion(collar, collar, rate, 6),
             {"onset_collar": collar, "offset_collar": collar, "percentage_of_length": rate},
         )
         for collar, rate in ((0.2, 0.2), (0.5, 0.5), (1.5, 0.0))
     ],
     "intersection": [
-        (Intersections(dtc, gtc), {"dtc_threshold": dtc, "gtc_threshold": gtc})
+        (IntersectionCriterion(dtc, gtc), {"dtc_threshold": dtc, "gtc_threshold": gtc})
         for dtc, gtc in ((0.7, 0.7), (0.1, 0.1), (0.5, 1.0))
     ],
 }
@@ -246,10 +252,10 @@ def check_bests(asker, kind, criterion, given, reference, curves):
     reference = {name: merged(events) for name, events in reference.items()}
     ours = best_scores(reference, curves, criterion)
     try:
-        theirs = asker.ask("bests", reference, curves, kind=kind, **given)
+        theirs = asker.ask("best", reference, curves, kind=kind, **given)
     except OracleError:
-        changes = count_bests(reference, curves, criterion).changes
-        assert has_a_still_class(changes, curves.labels)
+        deltas = count_thresholds(reference, curves, criterion).deltas
+        assert has_a_still_class(deltas, curves.labels)
         return
     for name in ("f_measure", "error_rate"):
         mean = theirs[name].pop("macro_average")
@@ -265,11 +271,13 @@ def check_bests(asker, kind, criterion, given, reference, curves):
 
 @pytest.mark.parametrize("kind", CRITERIA)
 @pytest.mark.parametrize("block", range(3))
-def test_bests_of_disturbed_real_lists_are_equal(asker, truth, kind, block):
+def test_best_scores_of_disturbed_real_lists_are_equal(asker, ref, kind, block):
     rng = np.random.default_rng(block)
     for case in range(9):
-        reference = disturb(truth["evaluation"], rng)
-        if kind == "segment":  # it has no recall without a segment, and an edge touches none
+        reference = disturb(ref["evaluation"], rng)
+        if (
+            kind == "segment"
+        ):  # without a segment it has no recall, and an event on an edge has none
             reference = {
                 name: [Event(e.onset, e.offset + 0.01, e.label) for e in events]
                 for name, events in reference.items()
@@ -280,15 +288,15 @@ def test_bests_of_disturbed_real_lists_are_equal(asker, truth, kind, block):
 
 
 @pytest.mark.parametrize("kind", CRITERIA)
-def test_bests_of_the_whole_testing_set_are_equal(asker, truth, kind):
-    curves = make_curves(truth["testing"], np.random.default_rng(2), smooth=9)
-    check_bests(asker, kind, *CRITERIA[kind][0], truth["testing"], curves)
+def test_best_scores_of_the_whole_testing_set_are_equal(asker, ref, kind):
+    curves = make_curves(ref["testing"], np.random.default_rng(2), smooth=9)
+    check_bests(asker, kind, *CRITERIA[kind][0], ref["testing"], curves)
 
 
 @settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(small_cases(), st.integers(0, 2))
-def test_bests_of_small_cases_are_equal(asker, case, number):
+def test_best_scores_of_small_cases_are_equal(asker, case, number):
     for kind in ("collar", "intersection"):
         check_bests(asker, kind, *CRITERIA[kind][number], *case)

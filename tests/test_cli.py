@@ -98,15 +98,15 @@ def test_two_systems_are_compared_with_interval_and_p_value_and_curves_give_psds
     run("detect", *files, *model, "--out", "some.tsv", "--curves", "curves", cwd=home)
     assert sorted(path.stem for path in (home / "curves").iterdir()) == names
     run("detect", *files[:4], *model, "--out", "few.tsv", cwd=home)
-    told = run("evaluate", "valid_strong.tsv", "few.tsv", "some.tsv", "--draws", "60", cwd=home)
+    told = run("evaluate", "valid_strong.tsv", "few.tsv", "some.tsv", "--bootstrap", "60", cwd=home)
     assert "B - A" in told.stdout
-    assert "4 files of valid_strong.tsv are not in few.tsv" in told.stderr
-    systems = ("few.tsv", "some.tsv", "--draws", "60")
+    assert "4 files of valid_strong.tsv are missing from few.tsv" in told.stderr
+    systems = ("few.tsv", "some.tsv", "--bootstrap", "60")
     both = json.loads(run("evaluate", "valid_strong.tsv", *systems, "--json", cwd=home).stdout)
     found = both["differences"]["some.tsv"]["segment"]["overall"]["f_measure"]["f_measure"]
     assert found["difference"] == found["b"] - found["a"]
     assert 0 < found["p_value"] <= 1
-    words = ("valid_strong.tsv", "some.tsv", "--curves", "curves", "--draws", "60")
+    words = ("valid_strong.tsv", "some.tsv", "--scores", "curves", "--bootstrap", "60")
     one = json.loads(run("evaluate", *words, "--json", "--plots", "drawn", cwd=home).stdout)
     assert 0 <= one["psds1"]["overall"]["psds"]["psds"] <= 1
     assert (home / "drawn" / "psd_roc1_1.png").exists()
@@ -116,14 +116,14 @@ def test_two_systems_are_compared_with_interval_and_p_value_and_curves_give_psds
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["valid_strong.tsv"], "evaluate takes the table of true events and one or more"),
-        (["valid_strong.tsv", "found.tsv", "--json", "--markdown"], "one or the other"),
-        (["valid_strong.tsv", "found.tsv", "--curves", "a", "--curves", "b"], "Got 2 for 1"),
+        (["valid_strong.tsv"], "evaluate needs a reference table and at least one estimate"),
+        (["valid_strong.tsv", "found.tsv", "--json", "--markdown"], "exclude each other"),
+        (["valid_strong.tsv", "found.tsv", "--scores", "a", "--scores", "b"], "Got 2 for 1"),
         (["valid_strong.tsv", "found.tsv", "--resolution", "0"], "resolution must be"),
         (["valid_strong.tsv", "found.tsv", "--onset-collar", "-1"], "onset_collar"),
-        (["valid_strong.tsv", "found.tsv", "--curves", "none"], "none is no folder"),
-        (["valid_strong.tsv", "found.tsv", "--draws", "3"], "n_draws must be at least 40"),
-        (["valid_strong.tsv", "found.tsv", "--plots", "found.tsv"], "--plots is a folder"),
+        (["valid_strong.tsv", "found.tsv", "--scores", "none"], "none is no folder"),
+        (["valid_strong.tsv", "found.tsv", "--bootstrap", "3"], "n_bootstrap must be at least 40"),
+        (["valid_strong.tsv", "found.tsv", "--plots", "found.tsv"], "--plots must be a folder"),
         (["valid_strong.tsv", "found.tsv", "--durations", "found.tsv"], "no column 'duration'"),
     ],
 )

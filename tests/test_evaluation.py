@@ -1,4 +1,4 @@
-"""Evaluation: every part that the answers allow for, what is told, and how systems differ."""
+"""Evaluation: every part that the outputs allow for, warnings, and how systems differ."""
 
 import dataclasses
 import json
@@ -14,8 +14,8 @@ from earmark.formats.tags import write_tags
 from earmark.metrics import (
     SCENARIO_1,
     SCENARIO_2,
-    Collars,
-    Segments,
+    CollarCriterion,
+    SegmentCriterion,
     best_scores,
     bootstrap_scores,
     clip_scores,
@@ -25,18 +25,12 @@ from earmark.metrics import (
     segment_scores,
     tags_of,
 )
-from earmark.metrics.evaluation import (
-    Scoring,
-    SystemOutput,
-    evaluate,
-    parse_psds,
-    read_durations,
-    read_system_output,
-)
+from earmark.metrics.evaluation import Scoring, evaluate, parse_psds
 from earmark.metrics.report import HEADLINES, score_tables
+from earmark.metrics.system_output import SystemOutput, read_durations, read_system_output
 from earmark.plots import draw_evaluation
 
-NO_DRAWS = Scoring(n_draws=0)
+NO_BOOTSTRAP = Scoring(n_bootstrap=0)
 LABELS = ("cat", "dog")
 COLLARS = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
 
@@ -65,70 +59,73 @@ def some_curves(events, seed):
 
 
 @pytest.fixture(scope="module")
-def truth():
+def ref():
     return some_events(0)
 
 
 @pytest.fixture(scope="module")
-def curves(truth):
-    return some_curves(truth, 1)
+def curves(ref):
+    return some_curves(ref, 1)
 
 
 class TestParts:
-    def test_events_are_scored_as_each_scorer_alone_does(self, truth):
+    def test_events_are_scored_as_each_scorer_alone_does(self, ref):
         found = some_events(1)
-        scores = evaluate(truth, [SystemOutput("a", found)], NO_DRAWS).systems[0].scores
+        scores = evaluate(ref, [SystemOutput("a", found)], NO_BOOTSTRAP).systems[0].scores
         assert list(scores) == ["segment", "event", "clip"]
-        assert scores["segment"]["overall"] == segment_scores(truth, found).overall
-        assert scores["event"]["overall"] == event_scores(truth, found, **COLLARS).overall
+        assert scores["segment"]["overall"] == segment_scores(ref, found).overall
+        assert scores["event"]["overall"] == event_scores(ref, found, **COLLARS).overall
 
-    def test_curves_give_ranking_psds_and_bests(self, truth, curves):
-        scores = evaluate(truth, [SystemOutput("a", curves=curves)], NO_DRAWS).systems[0].scores
+    def test_frame_level_scores_give_ranking_psds_and_best_thresholds(self, ref, curves):
+        scores = evaluate(ref, [SystemOutput("a", scores=curves)], NO_BOOTSTRAP).systems[0].scores
         assert list(scores) == ["clip", "psds1", "psds2", "best_segment", "best_event"]
         assert list(scores["clip"]["overall"]) == ["ranking"]
-        alone = psds_scores(truth, curves, **SCENARIO_1).value
+        alone = psds_scores(ref, curves, **SCENARIO_1).value
         assert scores["psds1"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
-    def test_a_reference_of_tags_allows_for_clips_only(self, truth, curves):
-        tags = {name: {event.label for event in events} for name, events in truth.items()}
-        reference, found = SystemOutput("tags", tags=tags), SystemOutput("a", truth, curves=curves)
-        scores = evaluate(reference, [found], NO_DRAWS).systems[0].scores
+    def test_a_reference_of_tags_allows_for_clips_only(self, ref, curves):
+        tags = {name: {event.label for event in events} for name, events in ref.items()}
+        reference, found = (
+            SystemOutput("tags", tags=tags),
+            SystemOutput("a", ref, scores=curves),
+        )
+        scores = evaluate(reference, [found], NO_BOOTSTRAP).systems[0].scores
         assert list(scores) == ["clip"]
         assert scores["clip"]["overall"]["f_measure"]["f_measure"] == 1
 
-    def test_the_order_of_the_columns_of_curves_changes_nothing(self, truth, curves):
+    def test_the_order_of_the_columns_of_scores_changes_nothing(self, ref, curves):
         turned = {name: ScoreCurve(c.edges, c.scores[:, ::-1]) for name, c in curves.items()}
         systems = [
-            SystemOutput("a", curves=curves),
-            SystemOutput("b", curves=ScoreCurves(LABELS[::-1], turned)),
+            SystemOutput("a", scores=curves),
+            SystemOutput("b", scores=ScoreCurves(LABELS[::-1], turned)),
         ]
-        evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
+        evaluation = evaluate(ref, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         for found in evaluation.differences["b"].values():
             for names in found.overall.values():
                 assert all(each.difference == 0 and each.p_value == 1 for each in names.values())
 
-    def test_every_headline_is_a_score_that_exists(self, truth, curves):
-        answer = SystemOutput("a", some_events(1), curves=curves)
-        scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
-        scores = evaluate(truth, [answer], scoring).systems[0].scores
+    def test_every_headline_is_a_score_that_exists(self, ref, curves):
+        output = SystemOutput("a", some_events(1), scores=curves)
+        scoring = Scoring(n_bootstrap=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
+        scores = evaluate(ref, [output], scoring).systems[0].scores
         for part, path, _ in HEADLINES:
             value = scores[part]
             for name in path:
                 value = value[name]
             assert math.isfinite(value)
 
-    def test_a_psds_of_ones_own_is_scored_with_its_settings(self, truth, curves):
-        scoring = Scoring(n_draws=0, psds=parse_psds("dtc=0.3, gtc=0.3 max_efpr=500"))
-        scores = evaluate(truth, [SystemOutput("a", curves=curves)], scoring).systems[0].scores
-        alone = psds_scores(truth, curves, dtc=0.3, gtc=0.3, max_efpr=500.0).value
+    def test_a_custom_psds_is_scored_with_its_settings(self, ref, curves):
+        scoring = Scoring(n_bootstrap=0, psds=parse_psds("dtc=0.3, gtc=0.3 max_efpr=500"))
+        scores = evaluate(ref, [SystemOutput("a", scores=curves)], scoring).systems[0].scores
+        alone = psds_scores(ref, curves, dtc=0.3, gtc=0.3, max_efpr=500.0).value
         assert scores["psds"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
     @pytest.mark.parametrize(
-        ("words", "told"),
+        ("words", "message"),
         [("dtc=0.5", "gtc is missing"), ("dtc", "name=number"), ("dtx=1", "dtc"), ("dtc=x", "'x'")],
     )
-    def test_bad_settings_of_psds_are_told(self, words, told):
-        with pytest.raises(SettingError, match=told):
+    def test_invalid_settings_of_psds_raise(self, words, message):
+        with pytest.raises(SettingError, match=message):
             parse_psds(words)
 
 
@@ -138,44 +135,52 @@ EIGHT_SECONDS = {f"{number}.wav": 8.0 for number in range(12)}
 
 @pytest.fixture(scope="module")
 def whole():
-    """A truth, and events and curves of a system that finds no owl and hears cows instead."""
+    """A reference, and events and scores of a system that confuses owls with cows."""
     rng = np.random.default_rng(0)
-    truth, found, curves = {}, {}, {}
+    ref, found, curves = {}, {}, {}
     for name in EIGHT_SECONDS:
         scores = rng.uniform(0, 0.5, 4) + rng.uniform(0, 0.2, (100, 4))
-        truth[name], found[name] = [], []
+        ref[name], found[name] = [], []
         for label in rng.choice(["cat", "dog", "owl"], 3).tolist():
             onset = int(rng.integers(3, 70))
             offset = onset + int(rng.integers(8, 20))
-            truth[name].append(Event(onset / 10, offset / 10, label))
+            ref[name].append(Event(onset / 10, offset / 10, label))
             onset, offset = (int(edge + rng.integers(-3, 4)) for edge in (onset, offset))
-            heard = "cow" if label == "owl" else label
-            found[name].append(Event(onset / 10, offset / 10, heard))
+            estimated = "cow" if label == "owl" else label
+            found[name].append(Event(onset / 10, offset / 10, estimated))
             scores[onset:offset, FOUR.index(label)] += 0.4
         curves[name] = ScoreCurve(np.arange(101) * 0.10000000001, scores)  # tenths, if rounded
-    return truth, found, ScoreCurves(FOUR, curves)
+    return ref, found, ScoreCurves(FOUR, curves)
 
 
 def score_alone(whole, part, other):
-    """What the scorer of a part says by itself, with `other` arguments than usual."""
-    truth, found, curves = whole
-    peaks = {name: curves[name].scores.max(axis=0) for name in truth}
-    scorer, sides, usual = {
-        "segment": (segment_scores, (truth, found, FOUR), {}),
-        "event": (event_scores, (truth, found, FOUR), COLLARS),
-        "clip": (clip_scores, (tags_of(truth), tags_of(found), peaks, FOUR), {}),
-        "psds1": (psds_scores, (truth, curves), SCENARIO_1),
-        "psds2": (psds_scores, (truth, curves), SCENARIO_2),
-        "psds": (psds_scores, (truth, curves), {"dtc": 0.5, "gtc": 0.5}),
-        "best_segment": (best_scores, (truth, curves), {"criterion": Segments(1.0)}),
-        "best_event": (best_scores, (truth, curves), {"criterion": Collars(**COLLARS)}),
+    """The result of a part's scorer alone, with `other` arguments than the defaults."""
+    ref, found, curves = whole
+    peaks = {name: curves[name].scores.max(axis=0) for name in ref}
+    scorer, arguments, usual = {
+        "segment": (segment_scores, (ref, found, FOUR), {}),
+        "event": (event_scores, (ref, found, FOUR), COLLARS),
+        "clip": (clip_scores, (tags_of(ref), tags_of(found), peaks, FOUR), {}),
+        "psds1": (psds_scores, (ref, curves), SCENARIO_1),
+        "psds2": (psds_scores, (ref, curves), SCENARIO_2),
+        "psds": (psds_scores, (ref, curves), {"dtc": 0.5, "gtc": 0.5}),
+        "best_segment": (
+            best_scores,
+            (ref, curves),
+            {"criterion": SegmentCriterion(1.0)},
+        ),
+        "best_event": (
+            best_scores,
+            (ref, curves),
+            {"criterion": CollarCriterion(**COLLARS)},
+        ),
     }[part]
-    return json.dumps(scorer(*sides, **usual | other).to_dict())
+    return json.dumps(scorer(*arguments, **usual | other).to_dict())
 
 
 def collars(**other):
-    """What other collars are to the two parts that have any."""
-    criterion = Collars(**COLLARS | other)
+    """Other collars, for the two parts that have collars."""
+    criterion = CollarCriterion(**COLLARS | other)
     return {"event": other, "best_event": {"criterion": criterion}}
 
 
@@ -185,13 +190,13 @@ ZERO, OF_SED_EVAL, SHORT = (
     {"durations": EIGHT_SECONDS},
 )
 OWN_PSDS = {"dtc": 0.3, "gtc": 0.3, "max_efpr": 500.0}
-ROUNDED = {"best_event": {"criterion": Collars(**COLLARS, decimals=6)}}
-# A setting, and for each part that it changes what its scorer alone has to be told.
+ROUNDED = {"best_event": {"criterion": CollarCriterion(**COLLARS, decimals=6)}}
+# A setting, and for each part that it changes the arguments of its scorer.
 SETTINGS = [
     ({}, {}),
     (
         {"resolution": 0.5},
-        {"segment": {"resolution": 0.5}, "best_segment": {"criterion": Segments(0.5)}},
+        {"segment": {"resolution": 0.5}, "best_segment": {"criterion": SegmentCriterion(0.5)}},
     ),
     ({"onset_collar": 0.1}, collars(onset_collar=0.1)),
     ({"offset_collar": 1.0}, collars(offset_collar=1.0)),
@@ -200,37 +205,37 @@ SETTINGS = [
     (OF_SED_EVAL, {"segment": OF_SED_EVAL, "event": OF_SED_EVAL}),
     (
         {"as_sed_scores_eval": True},
-        ROUNDED | {"best_segment": {"criterion": Segments(1.0, decimals=6)}},
+        ROUNDED | {"best_segment": {"criterion": SegmentCriterion(1.0, decimals=6)}},
     ),
     (SHORT, {"psds1": SHORT, "psds2": SHORT}),
     (
         SHORT | {"as_sed_scores_eval": True},
         ROUNDED
         | {"psds1": SHORT, "psds2": SHORT}
-        | {"best_segment": {"criterion": Segments(1.0, 6, EIGHT_SECONDS)}},
+        | {"best_segment": {"criterion": SegmentCriterion(1.0, 6, EIGHT_SECONDS)}},
     ),
     ({"psds": OWN_PSDS}, {"psds": OWN_PSDS}),
 ]
-# Settings of draws, how often the files of events are drawn then, and how often those of curves.
-DRAWS = [
-    ({"n_draws": 60, "n_curve_draws": 200}, 60, 60),
-    ({"n_draws": 90, "n_curve_draws": 50}, 90, 50),
-    ({"n_draws": 50, "level": 0.8}, 50, 50),
-    ({"n_draws": 50, "seed": 3}, 50, 50),
+# Settings of the bootstrap, the number of samples for events and that for frame-level scores.
+BOOTSTRAP = [
+    ({"n_bootstrap": 60, "n_score_bootstrap": 200}, 60, 60),
+    ({"n_bootstrap": 90, "n_score_bootstrap": 50}, 90, 50),
+    ({"n_bootstrap": 50, "level": 0.8}, 50, 50),
+    ({"n_bootstrap": 50, "seed": 3}, 50, 50),
 ]
 
 
-def told(cases):
+def message(cases):
     return [" ".join(case[0]) or "as they are" for case in cases]
 
 
 class TestSettings:
-    @pytest.mark.parametrize(("changed", "others"), SETTINGS, ids=told(SETTINGS))
+    @pytest.mark.parametrize(("changed", "others"), SETTINGS, ids=message(SETTINGS))
     def test_a_setting_changes_its_parts_only_and_as_their_scorers_do(self, whole, changed, others):
-        truth, found, curves = whole
-        scoring = Scoring(n_draws=0, **changed)
+        ref, found, curves = whole
+        scoring = Scoring(n_bootstrap=0, **changed)
         parts = (
-            evaluate(truth, [SystemOutput("a", found, curves=curves)], scoring).systems[0].to_dict()
+            evaluate(ref, [SystemOutput("a", found, scores=curves)], scoring).systems[0].to_dict()
         )
         assert set(parts) >= {"segment", "event", "clip", "psds1", "psds2"} | others.keys()
         for part, scores in parts.items():
@@ -238,107 +243,117 @@ class TestSettings:
             assert json.dumps(scores) == alone, part
             assert (alone != score_alone(whole, part, {})) == (part in others), part
 
-    @pytest.mark.parametrize(("changed", "n_of_events", "n_of_curves"), DRAWS, ids=told(DRAWS))
-    def test_draws_and_swaps_are_those_asked_for(self, whole, changed, n_of_events, n_of_curves):
-        truth, found, curves = whole
+    @pytest.mark.parametrize(
+        ("changed", "n_of_events", "n_of_curves"), BOOTSTRAP, ids=message(BOOTSTRAP)
+    )
+    def test_bootstrap_samples_and_permutations_are_as_many_as_configured(
+        self, whole, changed, n_of_events, n_of_curves
+    ):
+        ref, found, curves = whole
         turned = {name: ScoreCurve(c.edges, c.scores[::-1]) for name, c in curves.items()}
         systems = [
-            SystemOutput("a", found, curves=curves),
-            SystemOutput("b", truth, curves=ScoreCurves(FOUR, turned)),
+            SystemOutput("a", found, scores=curves),
+            SystemOutput("b", ref, scores=ScoreCurves(FOUR, turned)),
         ]
         scoring = Scoring(**changed, psds=OWN_PSDS)
-        evaluation = evaluate(truth, systems, scoring)
+        evaluation = evaluate(ref, systems, scoring)
         a, b = evaluation.systems
         assert len(a.intervals) == len(evaluation.differences["b"]) == 8
         for part, of_a in a.counts.items():
-            n_draws = n_of_events if part in ("segment", "event", "clip") else n_of_curves
+            n_bootstrap = n_of_events if part in ("segment", "event", "clip") else n_of_curves
             ways = {"level": 0.95, "seed": 0} | {
                 name: value for name, value in changed.items() if name in ("level", "seed")
             }
-            alone = bootstrap_scores(of_a, n_draws=n_draws, **ways).to_dict()
+            alone = bootstrap_scores(of_a, n_bootstrap=n_bootstrap, **ways).to_dict()
             assert json.dumps(a.intervals[part].to_dict()) == json.dumps(alone), part
             difference = compare_systems(
-                of_a, b.counts[part], n_draws=n_draws, n_permutations=n_draws, **ways
+                of_a, b.counts[part], n_bootstrap=n_bootstrap, n_permutations=n_bootstrap, **ways
             ).to_dict()
-            told = evaluation.differences["b"][part].to_dict()
-            assert json.dumps(told) == json.dumps(difference), part
+            message = evaluation.differences["b"][part].to_dict()
+            assert json.dumps(message) == json.dumps(difference), part
 
     def test_every_setting_there_is_has_been_tried_above(self):
-        tried = {name for changed, *_ in SETTINGS + DRAWS for name in changed}
+        tried = {name for changed, *_ in SETTINGS + BOOTSTRAP for name in changed}
         assert tried == {field.name for field in dataclasses.fields(Scoring)}
 
     def test_a_clip_scores_as_high_as_its_highest_frame(self):
         reference = SystemOutput("tags", tags={"a": ["dog"], "b": []})
         curves = {"a": [[0.0], [0.9], [0.0]], "b": [[0.5], [0.5], [0.5]]}
         curves = {name: ScoreCurve([0, 1, 2, 3], scores) for name, scores in curves.items()}
-        answer = SystemOutput("x", curves=ScoreCurves(["dog"], curves))
-        clip = evaluate(reference, [answer], NO_DRAWS).systems[0].scores["clip"]
+        output = SystemOutput("x", scores=ScoreCurves(["dog"], curves))
+        clip = evaluate(reference, [output], NO_BOOTSTRAP).systems[0].scores["clip"]
         assert clip["class_wise"]["dog"]["ranking"]["roc_auc"] == 1
 
 
-class TestErrorBars:
-    def test_every_score_lies_in_an_interval(self, truth):
-        evaluation = evaluate(truth, [SystemOutput("a", some_events(1))])
+class TestIntervals:
+    def test_every_score_lies_in_an_interval(self, ref):
+        evaluation = evaluate(ref, [SystemOutput("a", some_events(1))])
         for found in evaluation.systems[0].intervals.values():
             for names in found.overall.values():
                 assert all(x.low <= x.value <= x.high for x in names.values())
 
-    def test_a_better_system_is_told_from_a_worse_one(self, truth):
-        half = {name: events[:1] for name, events in truth.items()}
-        evaluation = evaluate(truth, [SystemOutput("half", half), SystemOutput("all", truth)])
+    def test_a_better_system_differs_significantly_from_a_worse_one(self, ref):
+        half = {name: events[:1] for name, events in ref.items()}
+        evaluation = evaluate(ref, [SystemOutput("half", half), SystemOutput("all", ref)])
         found = evaluation.differences["all"]["segment"].overall["f_measure"]["f_measure"]
         assert found.difference > 0 < found.low
         assert found.p_value < 0.05
 
-    def test_a_single_file_has_scores_and_a_remark_instead_of_intervals(self):
+    def test_a_single_file_has_scores_and_a_warning_instead_of_intervals(self):
         one = {"a.wav": [Event(0, 1, "dog")]}
         evaluation = evaluate(one, [SystemOutput("a", one)])
         assert evaluation.systems[0].intervals == {}
-        assert "one file" in evaluation.remarks[-1]
+        assert "one file" in evaluation.warnings[-1]
 
-    def test_systems_of_which_only_one_has_curves_are_compared_in_what_both_have(
-        self, truth, curves
-    ):
-        systems = [SystemOutput("a", truth), SystemOutput("b", truth, curves=curves)]
-        evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
+    def test_systems_of_which_only_one_has_scores_are_compared_in_what_both_have(self, ref, curves):
+        systems = [
+            SystemOutput("a", ref),
+            SystemOutput("b", ref, scores=curves),
+        ]
+        evaluation = evaluate(ref, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         assert list(evaluation.differences["b"]) == ["segment", "event"]
-        assert any("clip of b has no p-value" in remark for remark in evaluation.remarks)
+        assert any("clip of b has no p-value" in warning for warning in evaluation.warnings)
 
 
-class TestWhatIsTold:
-    def test_files_and_labels_of_one_side_only_are_counted(self):
+class TestWarnings:
+    def test_files_and_labels_of_only_one_table_give_warnings(self):
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "cat")]}
         found = {"a": [Event(0, 1, "owl")], "z": [Event(0, 1, "dog")]}
-        told = " ".join(evaluate(reference, [SystemOutput("mine", found)], NO_DRAWS).remarks)
-        assert "1 files of the reference are not in mine, as 'b'" in told
-        assert "1 files of mine are not in the reference, as 'z': left out" in told
-        assert "1 labels of mine are not in the reference: 'owl'" in told
+        message = " ".join(
+            evaluate(reference, [SystemOutput("mine", found)], NO_BOOTSTRAP).warnings
+        )
+        assert "1 files of the reference are missing from mine, such as 'b'" in message
+        assert "1 files of mine are not in the reference, such as 'z': ignored" in message
+        assert "1 labels of mine are not in the reference: 'owl'" in message
         assert (
-            "2 labels of the reference are not in mine: 'cat', 'dog'" in told
-        )  # a dog in z is left out
+            "2 labels of the reference are not in mine: 'cat', 'dog'" in message
+        )  # the dog in z is ignored
 
     def test_rows_without_length_are_counted(self, tmp_path):
         (tmp_path / "r.tsv").write_text("a.wav\t0\t1\tdog\na.wav\t0\t0\tcat\n")
-        answer = read_system_output(tmp_path / "r.tsv")
-        evaluation = evaluate(answer, [SystemOutput("a", {"a.wav": []})], NO_DRAWS)
-        assert "1 rows of" in evaluation.remarks[-1] or "1 rows of" in evaluation.remarks[0]
+        output = read_system_output(tmp_path / "r.tsv")
+        evaluation = evaluate(output, [SystemOutput("a", {"a.wav": []})], NO_BOOTSTRAP)
+        assert "1 rows of" in evaluation.warnings[-1] or "1 rows of" in evaluation.warnings[0]
 
     def test_no_common_file_is_an_error_that_shows_both_names(self):
-        with pytest.raises(DataError, match=r"'a\.wav' there, 'b\.wav' here"):
+        with pytest.raises(DataError, match=r"'b\.wav' and 'a\.wav'"):
             evaluate({"a.wav": [Event(0, 1, "dog")]}, [SystemOutput("x", {"b.wav": []})])
 
     def test_a_reference_without_events_is_an_error(self):
-        with pytest.raises(DataError, match="no event to compare with"):
+        with pytest.raises(DataError, match="no events or tags to compare with"):
             evaluate({"a.wav": []}, [SystemOutput("x", {"a.wav": []})])
 
-    def test_a_class_without_a_column_in_the_curves_is_an_error(self, curves):
+    def test_a_class_without_a_column_of_scores_is_an_error(self, curves):
         reference = {name: [Event(0, 1, "owl")] for name in curves}
         with pytest.raises(DataError, match="owl"):
-            evaluate(reference, [SystemOutput("x", curves=curves)], NO_DRAWS)
+            evaluate(reference, [SystemOutput("x", scores=curves)], NO_BOOTSTRAP)
 
-    def test_systems_need_names_of_their_own(self, truth):
-        with pytest.raises(SettingError, match="a name each"):
-            evaluate(truth, [SystemOutput("a", truth), SystemOutput("a", truth)])
+    def test_systems_need_different_names(self, ref):
+        with pytest.raises(SettingError, match="each with its own name"):
+            evaluate(
+                ref,
+                [SystemOutput("a", ref), SystemOutput("a", ref)],
+            )
 
 
 class TestReading:
@@ -348,34 +363,36 @@ class TestReading:
         (tmp_path / "bare.tsv").write_text("a.wav\tdog\n")
         assert read_system_output(tmp_path / "bare.tsv", weak=True).tags == {"a.wav": ("dog",)}
 
-    def test_a_folder_is_one_of_curves_alone_or_beside_a_table(self, tmp_path, truth, curves):
+    def test_a_folder_of_scores_is_read_alone_or_with_a_table(self, tmp_path, ref, curves):
         write_curves(tmp_path / "curves", curves)
-        write_events(tmp_path / "found.tsv", truth)
+        write_events(tmp_path / "found.tsv", ref)
         assert read_system_output(tmp_path / "curves").events is None
         both = read_system_output(tmp_path / "found.tsv", tmp_path / "curves")
-        assert both.curves is not None and both.events is not None
-        with pytest.raises(SettingError, match="name a table"):
+        assert both.scores is not None and both.events is not None
+        with pytest.raises(SettingError, match="Pass a table"):
             read_system_output(tmp_path / "curves", tmp_path / "curves")
 
-    def test_durations_come_from_a_table(self, tmp_path, truth, curves):
+    def test_durations_come_from_a_table(self, tmp_path, ref, curves):
         path = tmp_path / "durations.tsv"
-        path.write_text("filename\tduration\n" + "".join(f"{n}\t20\n" for n in truth))
-        scoring = Scoring(n_draws=0, durations=read_durations(path))
+        path.write_text("filename\tduration\n" + "".join(f"{n}\t20\n" for n in ref))
+        scoring = Scoring(n_bootstrap=0, durations=read_durations(path))
         longer = (
-            evaluate(truth, [SystemOutput("a", curves=curves)], scoring).systems[0].counts["psds1"]
+            evaluate(ref, [SystemOutput("a", scores=curves)], scoring).systems[0].counts["psds1"]
         )
-        assert longer.durations.tolist() == [20.0] * len(truth)
+        assert longer.durations.tolist() == [20.0] * len(ref)
         path.write_text("a.wav\t10\na.wav\t11\n")
-        with pytest.raises(DataError, match=r"durations.tsv:2: a.wav has another duration"):
+        with pytest.raises(
+            DataError, match=r"durations.tsv:2: the duration of a.wav is 11 s here and 10 s"
+        ):
             read_durations(path)
 
 
 class TestReports:
-    def test_json_has_the_names_of_sed_eval_and_no_nan_is_lost(self, truth):
-        answer = SystemOutput("a", some_events(1))
-        plain = evaluate(truth, [answer], Scoring(n_draws=100)).to_dict()
+    def test_json_has_the_names_of_sed_eval_and_no_nan_is_lost(self, ref):
+        output = SystemOutput("a", some_events(1))
+        plain = evaluate(ref, [output], Scoring(n_bootstrap=100)).to_dict()
         again = json.loads(json.dumps(plain))
-        assert set(again) == {"segment", "event", "clip", "remarks"}
+        assert set(again) == {"segment", "event", "clip", "warnings"}
         assert set(again["segment"]["overall"]["error_rate"]) == {
             "error_rate",
             "substitution_rate",
@@ -385,23 +402,23 @@ class TestReports:
         interval = again["segment"]["intervals"]["overall"]["error_rate"]["error_rate"]
         assert interval["low"] <= interval["value"] <= interval["high"]
 
-    def test_tables_show_every_system_class_and_difference(self, truth, curves):
+    def test_tables_show_every_system_class_and_difference(self, ref, curves):
         systems = [SystemOutput("one", some_events(1)), SystemOutput("two", some_events(2))]
-        grids = score_tables(evaluate(truth, systems, Scoring(n_draws=100)))
-        assert [grid.title.split(":")[0] for grid in grids[2:5]] == ["segment", "event", "clip"]
-        assert grids[1].columns == ("", "A", "B", "B - A", "interval", "p")
-        assert [row[0] for row in grids[2].rows] == ["overall", "class mean", "cat", "dog"]
-        bests = score_tables(evaluate(truth, [SystemOutput("a", curves=curves)], NO_DRAWS))[-2]
-        assert bests.title == "best_segment: a"
-        assert [row[0] for row in bests.rows[-2:]] == ["cat", "dog"]
-        text = grids[2].to_markdown()
-        assert text.count("\n") == 3 + len(grids[2].rows)
+        tables = score_tables(evaluate(ref, systems, Scoring(n_bootstrap=100)))
+        assert [table.title.split(":")[0] for table in tables[2:5]] == ["segment", "event", "clip"]
+        assert tables[1].columns == ("", "A", "B", "B - A", "interval", "p")
+        assert [row[0] for row in tables[2].rows] == ["overall", "class mean", "cat", "dog"]
+        best = score_tables(evaluate(ref, [SystemOutput("a", scores=curves)], NO_BOOTSTRAP))[-2]
+        assert best.title == "best_segment: a"
+        assert [row[0] for row in best.rows[-2:]] == ["cat", "dog"]
+        text = tables[2].to_markdown()
+        assert text.count("\n") == 3 + len(tables[2].rows)
 
-    def test_pictures_are_drawn_of_all_there_is(self, tmp_path, truth, curves):
-        systems = [SystemOutput("a", some_events(1), curves=curves)]
-        evaluation = evaluate(truth, systems, Scoring(n_draws=50, n_curve_draws=50))
-        answer = SystemOutput("truth", truth)
-        names = {path.name for path in draw_evaluation(tmp_path, answer, systems, evaluation)}
+    def test_every_possible_figure_is_drawn(self, tmp_path, ref, curves):
+        systems = [SystemOutput("a", some_events(1), scores=curves)]
+        evaluation = evaluate(ref, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
+        output = SystemOutput("ref", ref)
+        names = {path.name for path in draw_evaluation(tmp_path, output, systems, evaluation)}
         assert names == {
             "segment_f1.png",
             "event_f1.png",
@@ -414,17 +431,17 @@ class TestReports:
         assert all((tmp_path / name).stat().st_size > 5000 for name in names)
 
 
-def test_the_real_lists_of_dcase_are_scored_whole(dcase2017):
+def test_the_whole_evaluation_set_of_dcase_is_scored(dcase2017):
     path = dcase2017 / "groundtruth_strong_label_evaluation_set.csv"
     whole = {
         name: [Event(0, 10, label) for label in {event.label for event in found}]
         for name, found in read_events(path).items()
     }
     evaluation = evaluate(
-        read_system_output(path), [SystemOutput("tags", whole)], Scoring(n_draws=200)
+        read_system_output(path), [SystemOutput("tags", whole)], Scoring(n_bootstrap=200)
     )
     assert evaluation.n_files == 1103
     rates = evaluation.systems[0].intervals["segment"].overall["error_rate"]["error_rate"]
     assert round(rates.value, 3) == 0.321
     assert 0.28 < rates.low < rates.value < rates.high < 0.37
-    assert any("150 rows" in remark for remark in evaluation.remarks)
+    assert any("150 rows" in warning for warning in evaluation.warnings)

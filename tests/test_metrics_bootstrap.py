@@ -1,4 +1,4 @@
-"""Intervals: known truths, a brute-force twin, and how often they hold the truth."""
+"""Confidence intervals: known results, a brute-force twin, and their coverage."""
 
 import json
 import math
@@ -11,10 +11,8 @@ from earmark.formats.events import Event
 from earmark.metrics import count_segments
 from earmark.metrics.bootstrap import (
     bootstrap_scores,
-    bound_scores,
-    draw_files,
-    score_paths,
-    score_table,
+    bootstrap_weights,
+    confidence_bounds,
 )
 from earmark.metrics.clip import ClipCounts, count_clips
 
@@ -22,13 +20,13 @@ LABELS = ("cat", "dog", "owl")
 
 
 def simulate_clips(rng, n_clips, rates, gains):
-    """Clips from a known world: class k sounds in `rates[k]` of them and is heard by `gains[k]`."""
+    """Simulated clips: class k occurs in `rates[k]` of them and raises its score by `gains[k]`."""
     hard = rng.normal(size=(n_clips, 1))
-    truth = rng.random((n_clips, len(rates))) < rates
-    probs = rng.normal(size=truth.shape) + truth * gains + 0.5 * hard * (2 * truth - 1)
+    ref = rng.random((n_clips, len(rates))) < rates
+    probs = rng.normal(size=ref.shape) + ref * gains + 0.5 * hard * (2 * ref - 1)
     files = tuple(map(str, range(n_clips)))
     labels = tuple(f"class {at}" for at in range(len(rates)))
-    return ClipCounts(files, labels, truth, probs > 0.8, probs)
+    return ClipCounts(files, labels, ref, probs > 0.8, probs)
 
 
 def some_segments(seed=0, n_files=12):
@@ -62,7 +60,7 @@ def leaves_of(intervals):
 )
 class TestEveryScorer:
     def test_every_score_has_an_interval_around_it(self, counts):
-        found = leaves_of(bootstrap_scores(counts, n_draws=200))
+        found = leaves_of(bootstrap_scores(counts, n_bootstrap=200))
         scores = counts.scores()
         kinds = ("overall", "class_wise", "class_wise_average")
         plain = {k: v for kind in kinds for k, v in leaves(getattr(scores, kind), (kind,)).items()}
@@ -75,7 +73,7 @@ class TestEveryScorer:
 
     def test_the_same_seed_gives_the_same_intervals_and_another_others(self, counts):
         same, again, other = (
-            bootstrap_scores(counts, n_draws=100, seed=seed).to_dict() for seed in (1, 1, 2)
+            bootstrap_scores(counts, n_bootstrap=100, seed=seed).to_dict() for seed in (1, 1, 2)
         )
         assert same == again
         assert same != other
@@ -86,39 +84,39 @@ class TestEveryScorer:
             assert most[path].low <= interval.low <= interval.high <= most[path].high
 
     def test_the_chunks_make_no_difference(self, counts, monkeypatch):
-        whole = bootstrap_scores(counts, n_draws=50).to_dict()
+        whole = bootstrap_scores(counts, n_bootstrap=50).to_dict()
         monkeypatch.setattr("earmark.metrics.bootstrap._CHUNK_VALUES", 7 * len(counts.files))
-        parts = bootstrap_scores(counts, n_draws=50).to_dict()
+        parts = bootstrap_scores(counts, n_bootstrap=50).to_dict()
         assert leaves(parts) == pytest.approx(leaves(whole), abs=1e-12)
 
     def test_machines_can_read_it(self, counts):
-        as_dict = bootstrap_scores(counts, n_draws=50).to_dict()
+        as_dict = bootstrap_scores(counts, n_bootstrap=50).to_dict()
         assert json.loads(json.dumps(as_dict)) == as_dict
-        assert (as_dict["level"], as_dict["n_draws"]) == (0.95, 50)
+        assert (as_dict["level"], as_dict["n_bootstrap"]) == (0.95, 50)
         assert as_dict["n_files"] == len(counts.files)
 
 
-def test_drawing_files_is_scoring_them_as_often_as_drawn():
+def test_a_bootstrap_sample_scores_each_file_as_often_as_it_occurs():
     rng = np.random.default_rng(3)
-    sides = [
+    pair = [
         {f"{at}": [Event(0, rng.uniform(1, 5), str(rng.choice(LABELS)))] for at in range(6)}
         for _ in range(2)
     ]
-    counts = count_segments(*sides, LABELS)
-    for weights in draw_files(counts, 20, seed=0):
-        drawn = counts.measure(weights)
+    counts = count_segments(*pair, LABELS)
+    for weights in bootstrap_weights(len(counts.files), 20, seed=0):
+        drawn = counts.weighted_scores(weights)
         for row, times in enumerate(weights.astype(int)):
             repeated = [
-                {f"{n} {k}": side[n] for n, m in zip(side, times, strict=True) for k in range(m)}
-                for side in sides
+                {f"{n} {k}": each[n] for n, m in zip(each, times, strict=True) for k in range(m)}
+                for each in pair
             ]
-            brute = count_segments(*repeated, LABELS).measure()
-            np.testing.assert_allclose(score_table(brute)[0], score_table(drawn)[row], atol=1e-12)
+            brute = count_segments(*repeated, LABELS).weighted_scores()
+            np.testing.assert_allclose(brute.table()[0], drawn.table()[row], atol=1e-12)
 
 
-def test_every_file_is_drawn_equally_often_and_as_many_as_there_are():
+def test_every_file_is_sampled_equally_often_and_samples_have_the_original_size():
     counts = count_clips({f"{at}": ["dog"] for at in range(50)}, {})
-    weights = np.concatenate(list(draw_files(counts, 4000, seed=0)))
+    weights = np.concatenate(list(bootstrap_weights(len(counts.files), 4000, seed=0)))
     assert (weights.sum(axis=1) == 50).all()
     assert abs(weights.mean(axis=0) - 1).max() < 0.07  # four standard errors
     assert weights.var() == pytest.approx(1 - 1 / 50, rel=0.02)
@@ -126,14 +124,14 @@ def test_every_file_is_drawn_equally_often_and_as_many_as_there_are():
 
 def test_without_bias_the_ends_are_the_quantiles():
     drawn = np.random.default_rng(0).normal(size=(501, 3))
-    low, high, _ = bound_scores(np.median(drawn, axis=0), drawn, 0.9)
+    low, high, _ = confidence_bounds(np.median(drawn, axis=0), drawn, 0.9)
     np.testing.assert_allclose(low, np.quantile(drawn, 0.05, axis=0))
     np.testing.assert_allclose(high, np.quantile(drawn, 0.95, axis=0))
 
 
-def test_draws_above_the_score_move_the_interval_down():
+def test_samples_above_the_score_move_the_interval_down():
     drawn = np.random.default_rng(0).normal(size=(501, 1))
-    low, high, _ = bound_scores(np.array([-0.5]), drawn, 0.9)
+    low, high, _ = confidence_bounds(np.array([-0.5]), drawn, 0.9)
     assert low < np.quantile(drawn, 0.05)
     assert high < np.quantile(drawn, 0.95)
 
@@ -141,22 +139,24 @@ def test_draws_above_the_score_move_the_interval_down():
 def test_the_interval_of_a_negated_score_is_negated():
     drawn = np.random.default_rng(0).exponential(size=(300, 4))
     value = np.array([0.1, 0.5, 1.0, 3.0])
-    low, high, _ = bound_scores(value, drawn, 0.95)
-    np.testing.assert_allclose(bound_scores(-value, -drawn, 0.95)[:2], [-high, -low], atol=1e-12)
+    low, high, _ = confidence_bounds(value, drawn, 0.95)
+    np.testing.assert_allclose(
+        confidence_bounds(-value, -drawn, 0.95)[:2], [-high, -low], atol=1e-12
+    )
 
 
 class TestUndefined:
-    def test_draws_without_a_score_are_left_out_and_counted(self):
+    def test_samples_without_a_score_are_left_out_and_counted(self):
         drawn = np.array([[0.0], [np.nan], [1.0], [np.nan], [0.5], [0.5]])
-        low, high, n_undefined = bound_scores(np.array([0.5]), drawn, 0.5)
+        low, high, n_undefined = confidence_bounds(np.array([0.5]), drawn, 0.5)
         assert n_undefined == [2]
-        assert (low, high) == bound_scores(np.array([0.5]), drawn[[0, 2, 4, 5]], 0.5)[:2]
+        assert (low, high) == confidence_bounds(np.array([0.5]), drawn[[0, 2, 4, 5]], 0.5)[:2]
 
     def test_more_than_half_of_them_and_there_is_no_interval(self):
         drawn = np.array([[0.5], [np.nan], [1.0], [np.nan], [np.nan]])
-        assert np.isnan(bound_scores(np.array([0.5]), drawn, 0.5)[:2]).all()
+        assert np.isnan(confidence_bounds(np.array([0.5]), drawn, 0.5)[:2]).all()
 
-    def test_a_class_of_one_clip_is_missing_from_a_third_of_the_draws(self):
+    def test_a_class_of_one_clip_is_missing_from_a_third_of_the_samples(self):
         reference = {f"{at}": ["dog"] for at in range(60)} | {"0": ["dog", "cat"]}
         recall = bootstrap_scores(count_clips(reference, reference)).class_wise["cat"]["f_measure"][
             "recall"
@@ -166,7 +166,7 @@ class TestUndefined:
 
     def test_a_class_without_reference_has_no_interval_and_no_warning(self):
         counts = count_clips({"a": ["dog"], "b": ["dog"]}, {}, labels=["cat", "dog"])
-        recall = bootstrap_scores(counts, n_draws=50).class_wise["cat"]["f_measure"]["recall"]
+        recall = bootstrap_scores(counts, n_bootstrap=50).class_wise["cat"]["f_measure"]["recall"]
         assert all(map(math.isnan, (recall.value, recall.low, recall.high)))
         assert recall.n_undefined == 50
 
@@ -183,28 +183,31 @@ class TestErrors:
         with pytest.raises(SettingError, match=r"level must lie between 0 and 1, such as 0\.95"):
             bootstrap_scores(some_segments(), level=level)
 
-    def test_too_few_draws_for_the_level_are_told_with_how_many_are_needed(self):
+    def test_too_few_samples_for_the_level_raise_with_the_number_needed(self):
         with pytest.raises(SettingError, match=r"at least 40, .* level 0\.95\. Got 39"):
-            bootstrap_scores(some_segments(), n_draws=39)
+            bootstrap_scores(some_segments(), n_bootstrap=39)
 
 
 def coverage(n_clips, rates, gains, paths, n_sets, n_true=200_000):
-    """How often intervals of 95 % hold the true score: path -> (quantiles, ours, basic)."""
+    """Coverage of 95 % intervals: path -> (quantiles, ours, basic)."""
     rng = np.random.default_rng(0)
     world = simulate_clips(rng, n_true, rates, gains)
-    at = [score_paths(world.measure(), world.labels).index(path) for path in paths]
-    truth = score_table(world.measure())[0, at]
+    at = [world.weighted_scores().paths(world.labels).index(path) for path in paths]
+    ref = world.weighted_scores().table()[0, at]
     held = np.zeros((3, len(paths)))
     for seed in range(n_sets):
         counts = simulate_clips(rng, n_clips, rates, gains)
-        value = score_table(counts.measure())[0, at]
+        value = counts.weighted_scores().table()[0, at]
         drawn = np.concatenate(
-            [score_table(counts.measure(w))[:, at] for w in draw_files(counts, 400, seed)]
+            [
+                counts.weighted_scores(w).table()[:, at]
+                for w in bootstrap_weights(len(counts.files), 400, seed)
+            ]
         )
         plain = np.nanquantile(drawn, [0.025, 0.975], axis=0)
-        kinds = (plain, bound_scores(value, drawn, 0.95)[:2], 2 * value - plain[::-1])
+        kinds = (plain, confidence_bounds(value, drawn, 0.95)[:2], 2 * value - plain[::-1])
         for row, (low, high) in enumerate(kinds):
-            held[row] += (low <= truth) & (truth <= high)
+            held[row] += (low <= ref) & (ref <= high)
     return dict(zip(paths, (held / n_sets).T.tolist(), strict=True))
 
 
@@ -215,15 +218,15 @@ MAP = ("class_wise_average", "ranking", "average_precision")
 LWLRAP = ("overall", "ranking", "lwlrap")
 
 
-def test_intervals_of_95_percent_hold_the_truth_that_often():
+def test_intervals_of_95_percent_cover_the_true_score_that_often():
     paths = [F1, ER, MACRO_F1, MAP, LWLRAP]
     found = coverage(100, [0.3, 0.15, 0.1], [1.5, 2.0, 1.0], paths, n_sets=400)
     for path, (_, ours, _) in found.items():
         assert 0.90 <= ours <= 0.98, path
 
 
-def test_a_mean_over_many_classes_is_held_more_often_than_by_plain_quantiles():
+def test_a_mean_over_many_classes_is_covered_more_often_than_by_plain_quantiles():
     rates = np.geomspace(0.25, 0.05, 17)
     plain, ours, _ = coverage(200, rates, np.resize([1.5, 2.0, 1.0], 17), [MAP], n_sets=100)[MAP]
     assert plain < 0.82  # 0.72 of 200 sets
-    assert ours > plain + 0.05  # 0.86: too few still, as the module says
+    assert ours > plain + 0.05  # 0.86: still too low, see the module

@@ -1,4 +1,4 @@
-"""Confusion of classes: it adds up to the segment-based scores."""
+"""Confusion matrix: it sums to the counts of the segment-based scores."""
 
 import numpy as np
 import pytest
@@ -34,13 +34,13 @@ def test_the_matrix_adds_up_to_what_segments_count(reference, estimate, resoluti
     assert matrix[-1, -1] == 0
 
 
-def test_one_class_taken_for_another_stands_beside_the_diagonal():
+def test_one_class_confused_with_another_is_off_the_diagonal():
     found = segment_confusion({"a": [Event(0, 3, "dog")]}, {"a": [Event(0, 3, "cat")]})
     assert found.labels == ("cat", "dog")
     assert found.matrix.tolist() == [[0, 0, 0], [3, 0, 0], [0, 0, 0]]
 
 
-def test_a_swap_between_several_is_shared_out_evenly():
+def test_a_confusion_of_several_classes_is_distributed_evenly():
     reference = {"a": [Event(0, 1, "cat"), Event(0, 1, "dog")]}
     matrix = segment_confusion(reference, {"a": [Event(0, 1, "owl")]}).matrix
     assert matrix[:, 2].tolist() == [0.5, 0.5, 0, 0]

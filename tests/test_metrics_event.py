@@ -1,4 +1,4 @@
-"""Event-based scores: known truths, brute-force twins; sed_eval itself is asked elsewhere."""
+"""Event-based scores: known results, brute-force twins; see also test_against_sed_eval."""
 
 import json
 import math
@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, read_events
 from earmark.metrics.event import count_events, event_scores
-from earmark.metrics.matching import MATCHINGS, EventRule, choose_pairs, take_first, take_most
+from earmark.metrics.matching import (
+    MATCHINGS,
+    EventRule,
+    greedy_matching,
+    match_pairs,
+    maximum_matching,
+)
 
 LABELS = ["cat", "dog", "owl"]
 RULE = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
@@ -20,7 +26,7 @@ RULE = {"onset_collar": 0.2, "offset_collar": 0.2, "percentage_of_length": 0.5}
 
 @st.composite
 def events(draw, labels=LABELS):
-    """Events on a coarse grid: many are near each other, some on the edge, some of no length."""
+    """Events on a coarse grid: many close to each other, some on a collar, some of length 0."""
     step = draw(st.sampled_from([0.1, 0.25, 0.08]))
     onset = draw(st.integers(0, 25)) * step
     return Event(onset, onset + draw(st.integers(0, 15)) * step, draw(st.sampled_from(labels)))
@@ -51,7 +57,7 @@ def near(reference, estimate, rule, judged):
 
 
 def first_free(reference, estimate, alike):
-    """Each reference event takes the first estimate that is free; pairs of numbers."""
+    """Each reference event takes the first unmatched estimate; pairs of indices."""
     taken = {}
     for r, true in enumerate(reference):
         for e, found in enumerate(estimate):
@@ -77,14 +83,14 @@ class TestMatching:
     @given(pairs_of)
     @settings(max_examples=150, deadline=None)
     def test_the_optimal_one_is_as_large_as_the_best_of_all(self, pairs):
-        chosen = take_most(pairs)
+        chosen = maximum_matching(pairs)
         assert len(chosen) == most(pairs)
         assert set(chosen) <= set(pairs)
         assert len({r for r, _ in chosen}) == len({e for _, e in chosen}) == len(chosen)
 
     @given(pairs_of)
     def test_the_greedy_one_leaves_no_pair_of_two_that_are_free(self, pairs):
-        chosen = take_first(pairs)
+        chosen = greedy_matching(pairs)
         assert set(chosen) <= set(pairs)
         assert len({r for r, _ in chosen}) == len({e for _, e in chosen}) == len(chosen)
         for r, e in pairs:
@@ -94,7 +100,7 @@ class TestMatching:
     @given(pairs=pairs_of)
     def test_the_easy_pairs_are_chosen_as_the_search_would(self, matching, pairs):
         table = np.array(pairs, int).reshape(-1, 2)
-        chosen = choose_pairs(*table.T, np.zeros(len(table), int), matching)
+        chosen = match_pairs(*table.T, np.zeros(len(table), int), matching)
         assert set(map(tuple, table[chosen].tolist())) == set(MATCHINGS[matching](pairs))
 
     @pytest.mark.parametrize("matching", MATCHINGS)
@@ -109,10 +115,10 @@ class TestMatching:
     def test_a_path_as_long_as_the_file_needs_no_deep_stack(self):
         n = 20_000
         ring = [(at, at) for at in range(n)] + [(at + 1, at) for at in range(n)] + [(0, n)]
-        assert len(take_most(sorted(ring))) == n + 1
+        assert len(maximum_matching(sorted(ring))) == n + 1
 
 
-class TestKnownTruths:
+class TestKnownResults:
     @property
     def reference(self):
         return {"a": [Event(1, 2, "dog"), Event(3, 7, "cat")], "b": [Event(0, 1, "dog")]}
@@ -167,11 +173,11 @@ class TestKnownTruths:
         assert scores.class_wise["dog"]["error_rate"]["deletion_rate"] == 1
         assert scores.class_wise_average["f_measure"]["recall"] == 0
 
-    def test_an_event_is_found_once(self):
+    def test_an_event_is_matched_once(self):
         counts = count_events({"a": [Event(0, 1, "dog")]}, {"a": [Event(0, 1, "dog")] * 3}, **RULE)
         assert (counts.tp.item(), counts.fp.item(), counts.fn.item()) == (1, 2, 0)
 
-    def test_the_optimal_matching_finds_what_the_greedy_one_gives_away(self):
+    def test_the_optimal_matching_finds_pairs_that_the_greedy_one_misses(self):
         reference = {"a": [Event(1.1, 2, "dog"), Event(0.9, 2, "dog")]}
         estimate = {"a": [Event(1.0, 2, "dog"), Event(1.2, 2, "dog")]}
         found = {
@@ -191,9 +197,9 @@ class TestKnownTruths:
 
 
 def test_the_evaluation_set_against_itself_is_perfect(dcase2017):
-    truth = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
+    ref = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
     exact = {"onset_collar": 0.0, "offset_collar": 0.0, "percentage_of_length": 0.0}
-    scores = event_scores(truth, truth, **exact)
+    scores = event_scores(ref, ref, **exact)
     assert (scores.error_rate, scores.f_measure, scores.n_files) == (0, 1, 1103)
 
 
@@ -220,20 +226,20 @@ class TestCounting:
         counts = self.count(reference, estimate, rule, judged, "optimal")
         for number, (name, true) in enumerate(reference.items()):
             for at, label in enumerate(LABELS):
-                sides = [
-                    [event for event in side if event.label == label]
-                    for side in (true, estimate.get(name, []))
+                pair = [
+                    [event for event in each if event.label == label]
+                    for each in (true, estimate.get(name, []))
                 ]
                 pairs = [
                     (r, e)
-                    for r, event in enumerate(sides[0])
-                    for e, other in enumerate(sides[1])
+                    for r, event in enumerate(pair[0])
+                    for e, other in enumerate(pair[1])
                     if near(event, other, rule, judged)
                 ]
                 tp = most(pairs) if pairs else 0
                 assert counts.tp[number, at] == tp
-                assert counts.fn[number, at] == len(sides[0]) - tp
-                assert counts.fp[number, at] == len(sides[1]) - tp
+                assert counts.fn[number, at] == len(pair[0]) - tp
+                assert counts.fp[number, at] == len(pair[1]) - tp
 
     def count(self, reference, estimate, rule, judged, matching):
         return count_events(
@@ -258,15 +264,15 @@ class TestCounting:
     def test_classes_count_alone_as_among_others(self, reference, estimate):
         scores = event_scores(reference, estimate, LABELS, **RULE)
         for label in LABELS:
-            sides = [
-                {name: [e for e in found if e.label == label] for name, found in side.items()}
-                for side in (reference, estimate)
+            pair = [
+                {name: [e for e in found if e.label == label] for name, found in each.items()}
+                for each in (reference, estimate)
             ]
-            alone = event_scores(*sides, [label], **RULE).class_wise[label]
+            alone = event_scores(*pair, [label], **RULE).class_wise[label]
             assert repr(alone) == repr(scores.class_wise[label])  # nan is not nan
 
     @given(tables)
-    def test_with_sides_changed_precision_is_recall(self, reference):
+    def test_with_reference_and_estimate_exchanged_precision_is_recall(self, reference):
         estimate = dict(zip(reference, reversed(reference.values()), strict=True))
         rule = RULE | {"percentage_of_length": 0.0}
         there = event_scores(reference, estimate, LABELS, **rule).overall["f_measure"]
@@ -277,7 +283,7 @@ class TestCounting:
     @given(tables, tables)
     def test_every_reference_event_is_right_deleted_or_substituted(self, reference, estimate):
         counts = count_events(reference, estimate, LABELS, **RULE)
-        rates = counts.measure().overall["error_rate"]
+        rates = counts.weighted_scores().overall["error_rate"]
         n_ref = (counts.tp + counts.fn).sum()
         assert (counts.substitutions <= np.minimum(counts.fp.sum(1), counts.fn.sum(1))).all()
         if n_ref:
@@ -285,15 +291,15 @@ class TestCounting:
             assert counts.tp.sum() / n_ref + left == pytest.approx([1.0])
 
     @given(tables, tables)
-    def test_files_count_alike_in_blocks(self, reference, estimate):
+    def test_counts_do_not_depend_on_the_block_size(self, reference, estimate):
         whole = count_events(reference, estimate, LABELS, **RULE)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("earmark.metrics.sides.BLOCK_EVENTS", 2)
+            patch.setattr("earmark.metrics.event_arrays.BLOCK_EVENTS", 2)
             blocks = count_events(reference, estimate, LABELS, **RULE)
         for table in ("tp", "fp", "fn", "substitutions"):
             assert getattr(blocks, table).tolist() == getattr(whole, table).tolist()
 
-    def test_files_on_one_side_only_are_told(self):
+    def test_files_of_only_the_reference_or_only_the_estimate_are_listed(self):
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog")], "c": []}
         estimate = {"b": [Event(0, 1, "dog")], "z": [Event(0, 9, "dog")], "c": []}
         scores = event_scores(reference, estimate, **RULE)
@@ -302,20 +308,24 @@ class TestCounting:
         assert scores.overall["error_rate"]["insertion_rate"] == 0.0
         assert scores.n_files == 3
 
-    def test_files_can_be_drawn_anew_and_put_beside_others(self):
+    def test_files_can_be_weighted_and_counts_concatenated(self):
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog"), Event(5, 6, "dog")]}
         counts = count_events(reference, {"b": reference["b"]}, **RULE)
-        draws = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]])
-        assert counts.measure(draws).overall["f_measure"]["recall"].tolist() == [0, 1, 4 / 5]
-        both = counts.beside(count_events(reference, {"a": reference["a"]}, **RULE))
+        weights = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]])
+        assert counts.weighted_scores(weights).overall["f_measure"]["recall"].tolist() == [
+            0,
+            1,
+            4 / 5,
+        ]
+        both = counts.concatenate(count_events(reference, {"a": reference["a"]}, **RULE))
         assert both.files == ("a", "b", "a", "b")
-        swapped = both.measure(np.array([[0.0, 1, 1, 0], [1, 0, 0, 1]]))
+        swapped = both.weighted_scores(np.array([[0.0, 1, 1, 0], [1, 0, 0, 1]]))
         assert swapped.overall["f_measure"]["recall"].tolist() == [1, 0]
 
-    def test_counts_under_other_rules_do_not_go_beside(self):
+    def test_counts_with_other_rules_cannot_be_concatenated(self):
         counts = count_events({"a": []}, {}, **RULE)
         with pytest.raises(SettingError, match="same labels, collars and matching"):
-            counts.beside(count_events({"a": []}, {}, **RULE, matching="greedy"))
+            counts.concatenate(count_events({"a": []}, {}, **RULE, matching="greedy"))
 
 
 class TestWithoutReferenceOrEstimate:
@@ -333,7 +343,7 @@ class TestWithoutReferenceOrEstimate:
         assert scores.class_wise_average["error_rate"]["error_rate"] == (1 + 2.0**52) / 3
         assert scores.overall == event_scores(reference, estimate, LABELS, **RULE).overall
 
-    def test_a_class_never_found_leaves_the_mean_unless_it_is_to_count_as_zero(self):
+    def test_a_class_never_detected_is_left_out_of_the_mean_unless_it_counts_as_zero(self):
         reference = {"a": [Event(0, 1, "dog"), Event(0, 1, "cat")]}
         estimate = {"a": [Event(0, 1, "dog")]}
         average = [
@@ -347,13 +357,13 @@ class TestWithoutReferenceOrEstimate:
         scores = event_scores(reference, {}, LABELS, **RULE)
         assert math.isnan(scores.error_rate)
         assert math.isnan(scores.class_wise_average["f_measure"]["f_measure"])
-        told = json.loads(json.dumps(scores.to_dict()))
-        assert told["n_files"] == len(reference)
-        assert told["rule"]["onset_collar"] == 0.2
+        message = json.loads(json.dumps(scores.to_dict()))
+        assert message["n_files"] == len(reference)
+        assert message["rule"]["onset_collar"] == 0.2
 
 
 class TestErrors:
-    def test_a_label_beyond_those_given_is_told_with_its_side(self):
+    def test_an_event_that_is_not_of_the_labels_raises_with_its_table(self):
         with pytest.raises(DataError, match="The estimate has events of 'cat'"):
             event_scores({"a": []}, {"a": [Event(0, 1, "cat")]}, ["dog"], **RULE)
 
@@ -364,9 +374,8 @@ class TestErrors:
             EventRule(**RULE | {name: value})
 
     def test_onset_or_offset_must_be_evaluated(self):
-        with pytest.raises(SettingError, match="one must be True"):
+        with pytest.raises(SettingError, match="both False"):
             event_scores({}, {}, **RULE, evaluate_onset=False, evaluate_offset=False)
 
-    def test_the_caller_names_the_collars(self):
-        with pytest.raises(TypeError, match="onset_collar"):
-            event_scores({}, {})
+    def test_the_default_collars_are_those_of_sed_eval(self):
+        assert event_scores({}, {}).rule == EventRule(**RULE)

@@ -1,4 +1,4 @@
-"""PSDS: known truths, a brute-force twin that tries every threshold, draws of files, errors."""
+"""PSDS: known results, a brute-force twin that tries every threshold, bootstrap, errors."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.metrics.detections import find_detections
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds_scores
-from earmark.metrics.runs import find_runs, stack_curves
+from earmark.metrics.stacked_scores import stack_scores
 
 LABELS = ["cat", "dog", "owl"]
 
@@ -86,7 +87,7 @@ def cases(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.sampled_from(sorted(SCENARIOS)))
-def test_psds_is_that_of_trying_every_threshold(case, scenario):
+def test_psds_equals_that_of_trying_every_threshold(case, scenario):
     setting = SCENARIOS[scenario] | {"max_efpr": 200.0}
     assert psds_scores(*case, **setting).value == pytest.approx(
         brute_force(*case, **setting), abs=0.02
@@ -95,26 +96,26 @@ def test_psds_is_that_of_trying_every_threshold(case, scenario):
 
 @settings(max_examples=100, deadline=None)
 @given(cases())
-def test_the_runs_are_those_of_all_thresholds_and_each_ends_in_its_parent(case):
+def test_the_detections_are_those_of_all_thresholds_and_each_ends_in_its_parent(case):
     reference, curves = case
-    stack = stack_curves(reference, curves)
-    for runs in find_runs(stack, np.ones((2, 3), bool)):
+    stack = stack_scores(reference, curves)
+    for runs in find_detections(stack, np.ones((2, 3), bool)):
         for file, name in enumerate(reference):
             for column in range(3):
-                own = (runs.of_file == file) & (runs.of_class == column)
+                own = (runs.file_index == file) & (runs.class_index == column)
                 for threshold in (0, 1, 2, 3):
-                    there = own & (runs.score >= threshold) & (runs.low < threshold)
+                    there = own & (runs.upper >= threshold) & (runs.lower < threshold)
                     found = sorted(zip(runs.onset[there], runs.offset[there], strict=True))
                     assert found == decode(curves[name], column, threshold)
         child = runs.parent >= 0
         parent = runs.parent[child]
-        assert (runs.low[~child] == -np.inf).all()
-        assert (runs.score[parent] == runs.low[child]).all()
+        assert (runs.lower[~child] == -np.inf).all()
+        assert (runs.upper[parent] == runs.lower[child]).all()
         assert (runs.onset[parent] <= runs.onset[child]).all()
         assert (runs.offset[parent] >= runs.offset[child]).all()
 
 
-def test_a_long_constant_or_rising_curve_takes_no_time_for_each_frame():
+def test_long_constant_or_rising_scores_take_no_time_per_frame():
     n_frames = 200_000
     for scores in (np.zeros(n_frames), np.arange(n_frames), np.arange(n_frames) % 2):
         curve = ScoreCurve(np.arange(n_frames + 1), scores[:, None])
@@ -122,7 +123,7 @@ def test_a_long_constant_or_rising_curve_takes_no_time_for_each_frame():
         assert psds_scores({"a": [Event(0, n_frames, "dog")]}, curves, dtc=0.5, gtc=0.5).value == 1
 
 
-class TestDraws:
+class TestBootstrap:
     @pytest.fixture
     def counts(self):
         rng = np.random.default_rng(0)
@@ -137,21 +138,21 @@ class TestDraws:
         self.setting = SCENARIO_2 | {"max_efpr": 2000.0}
         return count_psds(self.reference, self.curves, **self.setting)
 
-    def test_a_draw_of_ones_is_the_score_itself(self, counts):
-        measured = counts.measure(np.ones((1, 12)))
+    def test_weights_of_one_give_the_score_itself(self, counts):
+        weighted = counts.weighted_scores(np.ones((1, 12)))
         scores = counts.scores()
         assert 0 < scores.value < 1
-        assert measured.overall["psds"]["psds"][0] == pytest.approx(scores.value, abs=1e-12)
-        assert counts.measure().overall["psds"]["psds"][0] == scores.value
+        assert weighted.overall["psds"]["psds"][0] == pytest.approx(scores.value, abs=1e-12)
+        assert counts.weighted_scores().overall["psds"]["psds"][0] == scores.value
         np.testing.assert_allclose(
-            measured.class_wise["psds"]["psds"][0], list(scores.class_wise.values())
+            weighted.class_wise["psds"]["psds"][0], list(scores.class_wise.values())
         )
 
-    def test_a_draw_is_the_score_of_the_files_drawn(self, counts):
+    def test_a_bootstrap_sample_has_the_score_of_its_files(self, counts):
         rng = np.random.default_rng(1)
         weights = rng.multinomial(12, np.ones(12) / 12, 5).astype(float)
-        measured = counts.measure(weights).overall["psds"]["psds"]
-        for draw, value in zip(weights, measured, strict=True):
+        weighted = counts.weighted_scores(weights).overall["psds"]["psds"]
+        for draw, value in zip(weights, weighted, strict=True):
             names = [
                 (name, copy)
                 for name, n in zip(self.reference, draw, strict=True)
@@ -162,7 +163,7 @@ class TestDraws:
             again = psds_scores(reference, ScoreCurves(LABELS, curves), **self.setting)
             assert value == pytest.approx(again.value, abs=1e-12)
 
-    def test_counts_beside_each_other_are_those_of_all_files(self, counts):
+    def test_concatenated_counts_are_those_of_all_files(self, counts):
         other = count_psds(
             self.reference,
             ScoreCurves(
@@ -170,25 +171,27 @@ class TestDraws:
             ),
             **self.setting,
         )
-        both = counts.beside(other)
+        both = counts.concatenate(other)
         assert both.files == counts.files + other.files
         weights = np.repeat(np.eye(2), 12, axis=1)
         np.testing.assert_allclose(
-            both.measure(weights).overall["psds"]["psds"],
+            both.weighted_scores(weights).overall["psds"]["psds"],
             [counts.scores().value, other.scores().value],
         )
         with pytest.raises(SettingError, match="same labels and settings"):
-            counts.beside(count_psds(self.reference, self.curves, **SCENARIO_1))
+            counts.concatenate(count_psds(self.reference, self.curves, **SCENARIO_1))
 
-    def test_a_class_that_was_not_drawn_takes_no_part(self, counts):
+    def test_a_class_that_is_not_in_the_sample_is_left_out(self, counts):
         reference = {"a": [Event(0, 1, "cat")], "b": [Event(0, 1, "dog")]}
         curve = ScoreCurve([0, 1, 2], [[0.9, 0.8], [0.1, 0.2]])
         curves = ScoreCurves(["cat", "dog"], {"a": curve, "b": curve})
-        measured = count_psds(reference, curves, **SCENARIO_1).measure(np.array([[1.0, 0.0]]))
-        assert measured.class_wise["psds"]["psds"][0].tolist() == pytest.approx(
+        weighted = count_psds(reference, curves, **SCENARIO_1).weighted_scores(
+            np.array([[1.0, 0.0]])
+        )
+        assert weighted.class_wise["psds"]["psds"][0].tolist() == pytest.approx(
             [1.0, np.nan], nan_ok=True
         )
-        assert measured.overall["psds"]["psds"][0] == 1.0
+        assert weighted.overall["psds"]["psds"][0] == 1.0
 
 
 class TestReference:
@@ -203,7 +206,7 @@ class TestReference:
         assert scores.unknown_files == ("b",)
 
     def test_cross_triggers_are_a_mean_over_the_other_classes_that_have_events(self):
-        """The cat is heard once in the dog's ten seconds: 1 an hour, and 0.5 * 360 more."""
+        """The cat is detected once in the dog's ten seconds: 1 per hour, and 0.5 * 360 more."""
         scores = np.array([[0.5, 0, 0.9], [0, 0, 0.9], [0.9, 0.9, 0.1], [0, 0, 0.9]])
         curve = ScoreCurve([0, 1, 10, 20, 3600], scores)
         curves = ScoreCurves(LABELS, {"a": curve, "b": curve})
@@ -215,9 +218,9 @@ class TestReference:
         assert found.value == pytest.approx((1 + 219 / 400) / 2)
         without = psds_scores({"a": events}, curves, labels=["cat", "dog"], **setting)
         assert without.value == found.value
-        # with owls in another file it is halved, and not in a draw without that file
+        # with owls in another file it is halved, except in a sample without that file
         counts = count_psds({"a": events, "b": [Event(0, 1, "owl")]}, curves, **setting)
-        drawn = counts.measure(np.array([[1.0, 0.0]])).class_wise["psds"]["psds"]
+        drawn = counts.weighted_scores(np.array([[1.0, 0.0]])).class_wise["psds"]["psds"]
         assert drawn[0, 0] == pytest.approx(219 / 400)
 
     def test_nothing_at_all_gives_nan_and_no_warning(self):
@@ -226,25 +229,25 @@ class TestReference:
         assert np.isnan(psds_scores({}, self.curves, **SCENARIO_1).value)
         assert scores.to_dict()["n_files"] == 1
 
-    def test_touching_events_are_made_one_and_told(self):
+    def test_touching_events_are_merged_and_counted(self):
         parts = [Event(0, 0.5, "cat"), Event(0.5, 1, "cat"), Event(0.2, 0.4, "cat")]
         scores = psds_scores({"a": parts}, self.curves, **SCENARIO_1)
         assert (scores.value, scores.n_merged) == (1.0, 2)
 
-    def test_files_without_a_curve_are_counted_and_the_first_is_named(self):
+    def test_files_without_scores_raise_with_their_number_and_the_first(self):
         reference = {"a.wav": [], "x.wav": [], "y.wav": []}
         with pytest.raises(
-            DataError, match=r"2 of 3 files .* no score curve, the first is 'x.wav'"
+            DataError, match=r"2 of 3 files .* no frame-level scores, the first is 'x.wav'"
         ):
             psds_scores(reference, self.curves, **SCENARIO_1)
 
-    def test_a_label_without_a_curve_is_told(self):
+    def test_a_label_without_scores_raises(self):
         with pytest.raises(DataError, match="The reference has events of 'cow'"):
             psds_scores({"a": [Event(0, 1, "cow")]}, self.curves, **SCENARIO_1)
-        with pytest.raises(SettingError, match="no curves of 'cow'"):
+        with pytest.raises(SettingError, match="no frame-level scores of the class 'cow'"):
             psds_scores({"a": []}, self.curves, labels=["cow"], **SCENARIO_1)
 
-    def test_names_of_the_reference_that_collide_are_refused(self):
+    def test_colliding_file_names_of_the_reference_raise(self):
         with pytest.raises(DataError, match="the same without their suffix"):
             psds_scores({"a.wav": [], "a.flac": []}, self.curves, **SCENARIO_1)
 
@@ -252,26 +255,26 @@ class TestReference:
         scores = psds_scores({"a": [Event(0, 1, "cat")]}, self.curves, labels=["cat"], **SCENARIO_1)
         assert list(scores.class_wise) == ["cat"]
 
-    def test_a_missing_duration_is_told(self):
-        with pytest.raises(DataError, match=r"1 of 1 files have no duration, .* 'a.wav'"):
+    def test_a_missing_duration_raises(self):
+        with pytest.raises(DataError, match=r"1 of 1 files have no entry in durations, .* 'a.wav'"):
             psds_scores({"a.wav": []}, self.curves, durations={"b": 1.0}, **SCENARIO_1)
         with pytest.raises(DataError, match=r"The duration of 'a.wav' is 0.0 s"):
             psds_scores({"a.wav": []}, self.curves, durations={"a": 0.0}, **SCENARIO_1)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
-        ({"dtc": 0.0}, "dtc must be a part above 0 and up to 1. Got 0.0"),
-        ({"gtc": 1.5}, "gtc must be a part"),
-        ({"cttc": 0.3}, "cttc and alpha_ct go together"),
-        ({"alpha_ct": 0.5}, "cttc and alpha_ct go together"),
-        ({"alpha_st": -1.0}, "alpha_st must be a number of 0 or more"),
+        ({"dtc": 0.0}, "dtc must be a fraction above 0 and up to 1. Got 0.0"),
+        ({"gtc": 1.5}, "gtc must be a fraction"),
+        ({"cttc": 0.3}, "cttc and alpha_ct must be given together"),
+        ({"alpha_ct": 0.5}, "cttc and alpha_ct must be given together"),
+        ({"alpha_st": -1.0}, "alpha_st must be a number, 0 or more"),
         ({"max_efpr": 0.0}, "max_efpr must be a number above 0"),
         ({"unit_of_time": "hours"}, "did you mean 'hour'"),
     ],
 )
-def test_settings_that_cannot_work_are_told(wrong, told):
+def test_invalid_settings_raise(wrong, message):
     curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1], [[0.5]])})
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError, match=message):
         psds_scores({"a": []}, curves, **SCENARIO_1 | wrong)

@@ -1,4 +1,4 @@
-"""Segment-based scores: known truths and a dense twin; sed_eval is asked elsewhere."""
+"""Segment-based scores: known results, a dense twin; see also test_against_sed_eval."""
 
 import json
 import math
@@ -18,7 +18,7 @@ LABELS = ["cat", "dog", "owl"]
 
 @st.composite
 def events(draw, labels=LABELS):
-    """Events on and off the edges of segments, overlapping, some of no length."""
+    """Events on and off the edges of segments, overlapping, some of length 0."""
     step = draw(st.sampled_from([0.08, 0.1, 0.25, 1.0, 1 / 3]))
     onset = draw(st.integers(0, 40)) * step
     return Event(onset, onset + draw(st.integers(0, 20)) * step, draw(st.sampled_from(labels)))
@@ -31,15 +31,15 @@ resolutions = st.sampled_from([1.0, 0.5, 0.1, 0.3, 2.0])
 
 
 def dense_counts(reference, estimate, labels, resolution):
-    """Count as sed_eval does: a full matrix a file, segment after segment."""
+    """Count as sed_eval does: one dense matrix per file, segment by segment."""
     total = dict.fromkeys(["tp", "fp", "fn", "tn", "s", "d", "i"], 0)
     for name, events_of_file in reference.items():
-        sides = [events_of_file, estimate.get(name, [])]
-        end = max([0.0] + [event.offset for side in sides for event in side])
+        pair = [events_of_file, estimate.get(name, [])]
+        end = max([0.0] + [event.offset for each in pair for event in each])
         rolls = []
-        for side in sides:
+        for each in pair:
             roll = [[False] * len(labels) for _ in range(math.ceil(end / resolution))]
-            for event in side:
+            for event in each:
                 for at in range(
                     math.floor(event.onset / resolution), math.ceil(event.offset / resolution)
                 ):
@@ -73,7 +73,7 @@ def test_the_counts_are_those_of_a_dense_matrix(reference, estimate, resolution)
 
 
 @given(tables, tables, resolutions)
-def test_each_file_counts_alone_as_it_does_among_others(reference, estimate, resolution):
+def test_the_counts_of_a_file_do_not_depend_on_the_others(reference, estimate, resolution):
     counts = count_segments(reference, estimate, LABELS, resolution)
     for at, name in enumerate(reference):
         alone = count_segments({name: reference[name]}, estimate, LABELS, resolution)
@@ -82,12 +82,12 @@ def test_each_file_counts_alone_as_it_does_among_others(reference, estimate, res
 
 
 @given(tables, tables)
-def test_each_class_counts_alone_as_it_does_among_others(reference, estimate):
+def test_the_counts_of_a_class_do_not_depend_on_the_others(reference, estimate):
     together = segment_scores(reference, estimate, LABELS)
     for label in LABELS:
         own = [
-            {name: [e for e in found if e.label == label] for name, found in side.items()}
-            for side in (reference, estimate)
+            {name: [e for e in found if e.label == label] for name, found in each.items()}
+            for each in (reference, estimate)
         ]
         alone = segment_scores(*own, [label]).class_wise[label]
         for group in ("f_measure", "error_rate", "count"):
@@ -137,7 +137,7 @@ class TestCounting:
         twice = [Event(0, 2, "dog"), Event(1, 3, "dog"), Event(0, 2, "dog")]
         assert count_segments({"a": twice}, {"a": [Event(0, 3, "dog")]}).tp.tolist() == [[3]]
 
-    def test_the_last_offset_of_either_side_is_the_length_of_the_file(self):
+    def test_the_last_offset_of_reference_or_estimate_is_the_length_of_the_file(self):
         for reference, estimate in ((3.0, 7.5), (7.5, 3.0)):
             counts = count_segments(
                 {"a": [Event(0, reference, "dog")]}, {"a": [Event(0, estimate, "dog")]}
@@ -154,15 +154,15 @@ class TestCounting:
         assert scores.class_wise["cat"]["count"] == {"Nref": 0.0, "Nsys": 1.0}
 
     @given(tables, tables)
-    def test_files_count_alike_in_blocks(self, reference, estimate):
+    def test_counts_do_not_depend_on_the_block_size(self, reference, estimate):
         whole = count_segments(reference, estimate, LABELS)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("earmark.metrics.sides.BLOCK_EVENTS", 2)
+            patch.setattr("earmark.metrics.event_arrays.BLOCK_EVENTS", 2)
             blocks = count_segments(reference, estimate, LABELS)
         for table in ("tp", "fp", "fn", "substitutions", "insertions", "n_segments"):
             assert getattr(blocks, table).tolist() == getattr(whole, table).tolist()
 
-    def test_files_on_one_side_only_are_told(self):
+    def test_files_of_only_the_reference_or_only_the_estimate_are_listed(self):
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog")], "c": []}
         estimate = {"b": [Event(0, 1, "dog")], "z": [Event(0, 9, "dog")], "c": []}
         scores = segment_scores(reference, estimate)
@@ -171,11 +171,11 @@ class TestCounting:
         assert scores.overall["error_rate"]["insertion_rate"] == 0.0
         assert scores.n_files == 3
 
-    def test_files_can_be_drawn_anew(self):
+    def test_files_can_be_weighted(self):
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 3, "dog")]}
         counts = count_segments(reference, {"b": [Event(0, 3, "dog")]})
-        draws = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]])
-        recall = counts.measure(draws).overall["f_measure"]["recall"]
+        weights = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]])
+        recall = counts.weighted_scores(weights).overall["f_measure"]["recall"]
         assert recall.tolist() == [0, 1, 6 / 7]
 
     def test_a_day_at_a_fine_resolution_takes_no_memory_for_its_segments(self):
@@ -208,7 +208,7 @@ class TestWithoutReferenceOrEstimate:
         assert theirs.overall == ours.overall
         assert repr(theirs.class_wise["dog"]) == repr(ours.class_wise["dog"])  # nan is not nan
 
-    def test_a_class_never_found_leaves_the_mean_unless_it_is_to_count_as_zero(self):
+    def test_a_class_never_detected_is_left_out_of_the_mean_unless_it_counts_as_zero(self):
         reference = {"a": [Event(0, 1, "dog"), Event(0, 1, "cat")]}
         estimate = {"a": [Event(0, 1, "dog")]}
         as_nan = segment_scores(reference, estimate)
@@ -226,7 +226,7 @@ class TestWithoutReferenceOrEstimate:
 
 
 class TestErrors:
-    def test_a_label_beyond_those_given_is_told_with_its_side(self):
+    def test_an_event_that_is_not_of_the_labels_raises_with_its_table(self):
         with pytest.raises(DataError, match="The estimate has events of 'cat'"):
             segment_scores({"a": []}, {"a": [Event(0, 1, "cat")]}, ["dog"])
 
@@ -235,7 +235,7 @@ class TestErrors:
         with pytest.raises(SettingError, match="resolution must be"):
             segment_scores({}, {}, resolution=resolution)
 
-    def test_times_that_are_no_seconds_are_told_before_they_overflow(self):
+    def test_times_that_are_not_seconds_raise_before_they_overflow(self):
         with pytest.raises(SettingError, match="too many segments"):
             segment_scores({"a": [Event(0, 1e300, "dog")]}, {}, resolution=1e-200)
 

@@ -1,4 +1,4 @@
-"""Tables: every name as it is, in the terminal and in Markdown."""
+"""Text tables: names are shown literally, in the terminal and in Markdown."""
 
 import io
 
@@ -12,38 +12,40 @@ from earmark.metrics.report import TextTable, score_tables
 ODD = ["[noise]", "speech [male]", "[/x]", "A|B", ":smile:"]
 
 
-def printed(grid, width=100):
+def printed(table, width=100):
     text = io.StringIO()
-    Console(file=text, width=width).print(grid.to_rich())
+    Console(file=text, width=width).print(table.to_rich())
     return text.getvalue()
 
 
-def test_names_that_look_like_markup_are_printed_as_they_are():
-    grid = TextTable("[title]", ("", "[b]"), tuple((name, "0.5") for name in ODD))
-    text = printed(grid)
+def test_names_that_look_like_markup_are_printed_literally():
+    table = TextTable("[title]", ("", "[b]"), tuple((name, "0.5") for name in ODD))
+    text = printed(table)
     assert all(name in text for name in [*ODD, "[title]", "[b]"])
 
 
 def test_a_bar_in_a_name_does_not_break_a_markdown_table():
-    grid = TextTable("t", ("", "a|b"), (("A|B", "0.5"),))
-    for line in grid.to_markdown().splitlines()[2:]:
+    table = TextTable("t", ("", "a|b"), (("A|B", "0.5"),))
+    for line in table.to_markdown().splitlines()[2:]:
         assert line.replace(r"\|", "").count("|") == 3
 
 
 def test_numbers_stay_whole_where_the_terminal_is_narrow():
-    grid = TextTable("t", ("", "ER", "F1"), (("a rather long name of a class", "0.123", "0.456"),))
-    text = printed(grid, width=30)
+    table = TextTable("t", ("", "ER", "F1"), (("a rather long name of a class", "0.123", "0.456"),))
+    text = printed(table, width=30)
     assert "0.123" in text
     assert "0.456" in text
 
 
-def test_the_headlines_tell_how_many_draws_were_for_curves():
-    truth = {name: [Event(0, 1, "dog")] for name in "abc"}
+def test_the_headlines_give_the_number_of_bootstrap_samples_of_scores():
+    reference = {name: [Event(0, 1, "dog")] for name in "abc"}
     curves = ScoreCurves(["dog"], {n: ScoreCurve([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
-    scoring = Scoring(n_draws=60, n_curve_draws=50)
-    both = evaluate(truth, [SystemOutput("a", truth, curves=curves)], scoring)
-    assert "60 draws (50 for scores of curves)" in score_tables(both)[0].title
-    events = evaluate(truth, [SystemOutput("a", truth)], scoring)
-    assert "curves" not in score_tables(events)[0].title
-    none = evaluate(truth, [SystemOutput("a", curves=curves)], Scoring(n_draws=60, n_curve_draws=0))
+    scoring = Scoring(n_bootstrap=60, n_score_bootstrap=50)
+    both = evaluate(reference, [SystemOutput("a", reference, scores=curves)], scoring)
+    assert "60 bootstrap samples (50 for frame-level scores)" in score_tables(both)[0].title
+    events = evaluate(reference, [SystemOutput("a", reference)], scoring)
+    assert "frame-level" not in score_tables(events)[0].title
+    none = evaluate(
+        reference, [SystemOutput("a", scores=curves)], Scoring(n_bootstrap=60, n_score_bootstrap=0)
+    )
     assert list(none.systems[0].intervals) == ["clip"]

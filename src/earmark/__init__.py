@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from earmark.inference.decoding import Decoding, decode_events
     from earmark.inference.detector import Detector, load
     from earmark.metrics import clip_scores, event_scores, psds_scores, segment_scores
-    from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
+    from earmark.metrics.evaluation import Scoring, evaluate
+    from earmark.metrics.system_output import SystemOutput
     from earmark.nn.model import Model, ModelConfig
     from earmark.pooling import Pooling
     from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from earmark.training.settings import Settings
 
 _MODULE_OF = {
-    "SystemOutput": "metrics.evaluation",
+    "SystemOutput": "metrics.system_output",
     "AudioError": "errors",
     "BundleError": "errors",
     "DataError": "errors",

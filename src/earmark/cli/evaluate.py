@@ -1,4 +1,4 @@
-"""Words -> evaluate."""
+"""The command `earmark evaluate`."""
 
 import sys
 from pathlib import Path
@@ -16,81 +16,85 @@ def evaluate(
         list[Path] | None,
         typer.Argument(
             metavar="REFERENCE ESTIMATE...",
-            help="Table of true events; then, for each system, a table of events or tags found, "
-            "or a folder of score curves.",
+            help="Table of reference events; then, per system, a table of estimated events or "
+            "tags, or a folder of frame-level scores.",
         ),
     ] = None,
-    reference: Annotated[Path | None, typer.Option(help="Table of true events.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Table of reference events.")] = None,
     estimate: Annotated[
-        list[Path] | None, typer.Option(help="Table of events found; once for each system.")
+        list[Path] | None, typer.Option(help="Table of estimated events; once per system.")
     ] = None,
-    curves: Annotated[
+    scores: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of score curves of each system, in their order; for PSDS."),
+        typer.Option(help="Folder of frame-level scores; once per system, in order. For PSDS."),
     ] = None,
     durations: Annotated[
-        Path | None, typer.Option(help="Table of filename and duration; else the curves' ends.")
+        Path | None,
+        typer.Option(help="Table of filename and duration; default: the end of the scores."),
     ] = None,
     psds: Annotated[
-        str | None, typer.Option(help="A PSDS of one's own, as 'dtc=0.5 gtc=0.5 max_efpr=50'.")
+        str | None,
+        typer.Option(help="A PSDS with custom settings, as 'dtc=0.5 gtc=0.5 max_efpr=50'."),
     ] = None,
     weak: Annotated[bool, typer.Option("--weak", help="The tables hold tags, no times.")] = False,
-    resolution: Annotated[float, typer.Option(help="Seconds of a segment.")] = 1.0,
-    onset_collar: Annotated[float, typer.Option(help="Seconds, of event-based scores.")] = 0.2,
-    offset_collar: Annotated[float, typer.Option(help="Seconds, at least.")] = 0.2,
-    percentage_of_length: Annotated[float, typer.Option(help="Part of the true length.")] = 0.5,
+    resolution: Annotated[float, typer.Option(help="Length of a segment in seconds.")] = 1.0,
+    onset_collar: Annotated[
+        float, typer.Option(help="Onset tolerance of event-based scores in seconds.")
+    ] = 0.2,
+    offset_collar: Annotated[
+        float, typer.Option(help="Offset tolerance of event-based scores in seconds.")
+    ] = 0.2,
+    percentage_of_length: Annotated[
+        float,
+        typer.Option(help="Offset tolerance as a fraction of the reference length, if larger."),
+    ] = 0.5,
     empty_as_zero: Annotated[
-        bool, typer.Option("--empty-as-zero", help="F1 of a class never found is 0, not nan.")
+        bool, typer.Option("--empty-as-zero", help="F1 of a class never detected is 0, not nan.")
     ] = False,
     as_sed_eval: Annotated[
-        bool, typer.Option("--as-sed-eval", help="Divide by 2e-16 where there is no reference.")
+        bool, typer.Option("--as-sed-eval", help="Divide by 2e-16 if the reference is empty.")
     ] = False,
     as_sed_scores_eval: Annotated[
-        bool, typer.Option("--as-sed-scores-eval", help="Best thresholds with times rounded.")
+        bool, typer.Option("--as-sed-scores-eval", help="Round times for the best thresholds.")
     ] = False,
-    draws: Annotated[
-        int, typer.Option(min=0, help="Draws for intervals and p-values; 0 is none.")
+    bootstrap: Annotated[
+        int,
+        typer.Option(min=0, help="Bootstrap samples and permutations; 0: no intervals."),
     ] = 1000,
-    curve_draws: Annotated[
-        int, typer.Option(min=0, help="At most so many for scores of curves: they take longer.")
+    score_bootstrap: Annotated[
+        int, typer.Option(min=0, help="At most so many for frame-level scores, which are slower.")
     ] = 200,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
-    classes: Annotated[bool, typer.Option(help="Tables of every class.")] = True,
-    plots: Annotated[Path | None, typer.Option(help="Folder for pictures.")] = None,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Tables for papers.")] = False,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of bootstrap samples and permutations.")
+    ] = 0,
+    classes: Annotated[bool, typer.Option(help="Print class-wise tables.")] = True,
+    plots: Annotated[Path | None, typer.Option(help="Folder for figures.")] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Score what was found against the truth, with error bars; compare systems."""
-    from earmark.metrics.evaluation import (
-        Scoring,
-        evaluate,
-        parse_psds,
-        read_durations,
-        read_system_output,
-    )
+    """Score estimated events against a reference, with confidence intervals; compare systems."""
+    from earmark.metrics.evaluation import Scoring, parse_psds
+    from earmark.metrics.evaluation import evaluate as evaluate_systems
     from earmark.metrics.report import score_tables
+    from earmark.metrics.system_output import read_durations, read_system_output
 
     paths = [*([reference] if reference else []), *(tables or []), *(estimate or [])]
     if len(paths) < 2:
         raise SettingError(
-            "evaluate takes the table of true events and one or more of events found, as in: "
-            "earmark evaluate true.tsv found.tsv"
+            "evaluate needs a reference table and at least one estimate, as in: "
+            "earmark evaluate reference.tsv estimate.tsv"
         )
-    truth, *found = paths
-    beside: list[Path | None] = list(curves or [])
-    if beside and len(beside) != len(found):
+    reference_path, *system_paths = paths
+    if scores and len(scores) != len(system_paths):
         raise SettingError(
-            f"--curves goes once with each system. Got {len(beside)} for {len(found)} systems."
+            f"--scores must be given once per system. Got {len(scores)} for "
+            f"{len(system_paths)} systems."
         )
     if plots is not None and plots.exists() and not plots.is_dir():
-        raise SettingError(f"--plots is a folder, but {plots} is a file.")
+        raise SettingError(f"--plots must be a folder, but {plots} is a file.")
     if as_json and as_markdown:
-        raise SettingError("--json and --markdown are one or the other.")
-    systems = [
-        read_system_output(path, own, weak=weak)
-        for path, own in zip(found, beside or [None] * len(found), strict=True)
-    ]
+        raise SettingError("--json and --markdown exclude each other; pass one of them.")
     scoring = Scoring(
         resolution=resolution,
         onset_collar=onset_collar,
@@ -99,32 +103,37 @@ def evaluate(
         empty_as_zero=empty_as_zero,
         as_sed_eval=as_sed_eval,
         as_sed_scores_eval=as_sed_scores_eval,
-        n_draws=draws,
-        n_curve_draws=curve_draws,
+        n_bootstrap=bootstrap,
+        n_score_bootstrap=score_bootstrap,
         level=level,
         seed=seed,
         durations=None if durations is None else read_durations(durations),
         psds=None if psds is None else parse_psds(psds),
     )
-    answer = read_system_output(truth, weak=weak)
-    evaluation = evaluate(answer, systems, scoring)
-    for sentence in evaluation.remarks:
-        tell(sentence)
+    reference_output = read_system_output(reference_path, weak=weak)
+    folders: list[Path | None] = [*scores] if scores else [None] * len(system_paths)
+    systems = [
+        read_system_output(path, folder, weak=weak)
+        for path, folder in zip(system_paths, folders, strict=True)
+    ]
+    evaluation = evaluate_systems(reference_output, systems, scoring)
+    for warning in evaluation.warnings:
+        tell(warning)
     if plots is not None:
         from earmark.plots import draw_evaluation
 
-        for path in draw_evaluation(plots, answer, systems, evaluation):
+        for path in draw_evaluation(plots, reference_output, systems, evaluation):
             tell(f"wrote {path}")
     if as_json:
         print_json(evaluation.to_dict())
         return
     text_tables = score_tables(evaluation, classes=classes)
     if as_markdown:
-        print("\n\n".join(grid.to_markdown() for grid in text_tables))
+        print("\n\n".join(table.to_markdown() for table in text_tables))
         return
     from rich.console import Console
 
-    # In a file or a pipe nothing is narrow.
+    # A file or a pipe has no width to wrap at.
     console = Console() if sys.stdout.isatty() else Console(width=200)
-    for grid in text_tables:
-        console.print(grid.to_rich())
+    for table in text_tables:
+        console.print(table.to_rich())

@@ -143,6 +143,6 @@ def info(
     if as_json:
         print_json(about)
         return
-    from earmark.metrics.report import describe
+    from earmark.inference.model_file import describe_bundle
 
-    print(f"{model}: {describe(about)}")
+    print(f"{model}: {describe_bundle(about)}")

@@ -23,15 +23,15 @@ import numpy as np
 from earmark.errors import choose
 from earmark.experiments.plan import Pair
 from earmark.experiments.run import RunResult
-from earmark.metrics.bootstrap import draw_rows
-from earmark.metrics.rates import Reals
+from earmark.metrics.bootstrap import bootstrap_weights
 from earmark.metrics.report import TextTable, p_text
-from earmark.metrics.seeds import (
+from earmark.metrics.run_comparison import (
     RunDifference,
     compare_runs,
     correct_p_values,
     student_quantile,
 )
+from earmark.metrics.weighted_scores import Reals
 
 TUNINGS = {  # as in `earmark.experiments.run` -> title
     "clip_and_frame": "clip-level and frame-level thresholds per class, tuned on tags",
@@ -233,7 +233,7 @@ def _summarise(
         counts = [result.counts[tuning] for result in results]
         samples = [
             np.mean([_FROM_COUNTS[metric.name](table, weights) for table in counts], axis=0)
-            for weights in draw_rows(len(counts[0]["tp"]), n_samples, seed)
+            for weights in bootstrap_weights(len(counts[0]["tp"]), n_samples, seed)
         ]
         clip_variance = float(np.concatenate(samples).var(ddof=1))
     # Few runs give an uncertain variance, hence their own quantile; there are many clips.

@@ -187,3 +187,30 @@ def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
 
 # Format -> what turns the description of a file in that format into the next one.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}
+
+
+def describe_bundle(about: Mapping[str, Any]) -> str:
+    """Return what `Bundle.describe` returns as lines of text; statistics of features are counted.
+
+    >>> about = load_bundle(BUNDLED).describe()
+    >>> describe_bundle(about).splitlines()[0].split(",")[0]
+    '17 classes'
+    """
+    features = {k: v for k, v in about["features"].items() if k not in ("mean", "std")}
+    decoding = about["decoding"]
+    lines = [f"{len(about['labels'])} classes, {about['n_parameters']:,} parameters"]
+    sections = {name: about[name] for name in ("model", "training", "tuning", "versions")}
+    for name, values in (sections | {"features": features}).items():
+        lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in values.items()))
+    lines += [
+        f"normalisation: {len(about['features']['mean'])} means and standard deviations",
+        f"window: {about['window']:g} s",
+        f"licence: {about['licence'] or 'not stated'}",
+        "attribution:" if about["attribution"] else "attribution: not stated",
+        *(f"  {line}" for line in about["attribution"]),
+    ]
+    names = [name for name in decoding if name != "labels"]
+    lines.append("\t".join(["label", *names]))
+    for index, label in enumerate(about["labels"]):
+        lines.append("\t".join([label, *(f"{decoding[name][index]:.3g}" for name in names)]))
+    return "\n".join(lines)

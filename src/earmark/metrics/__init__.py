@@ -1,33 +1,43 @@
-"""Reference against estimate -> scores, equal to those of the field's tools, with error bars.
+"""Metrics of sound event detection and audio tagging, equal to the field's tools.
+
+Each scorer compares a reference with the output of a system. It counts per file first
+(`count_...`); scores, confidence intervals and p-values all come from weighted sums of these counts
+(`earmark.metrics.weighted_scores`).
 
 Conventions: `reference` and `estimate` map a file name to its events. The files of the reference
-are evaluated; what the estimate lacks counts as no events, what only the estimate names is told
-and left out. Counts come first and are kept for each file; scores, intervals and p-values are made
-of their weighed sums (`earmark.metrics.rates`).
+are evaluated; a file that is missing from the estimate has no events, a file that only the estimate
+contains is ignored and listed.
 
-    segment     events: error rate and F-measure in segments, as sed_eval counts them
-    event       events: error rate and F-measure within collars, as sed_eval counts them
-    confusion   events: which class was taken for which
-    clip        tags and clip probabilities: F-measure, mAP, ROC AUC, lwlrap
-    psds        score curves: PSDS, exact at every threshold, as in sed_scores_eval
-    bests       score curves: the best that any threshold could reach
-    bootstrap   the interval of every score
-    paired      the difference of two systems on the same clips, with interval and p-value
-    seeds       the difference of two systems over several runs each
+    segment             events: error rate and F-measure in segments, as in sed_eval
+    event               events: error rate and F-measure within collars, as in sed_eval
+    confusion           events: confusion matrix of classes
+    clip                tags and clip probabilities: F-measure, mAP, ROC AUC, lwlrap
+    psds                frame-level scores: PSDS over all thresholds, as in sed_scores_eval
+    best_thresholds     frame-level scores: the best scores that any threshold could reach
+    bootstrap           confidence interval of every score
+    system_comparison   difference of two systems on the same clips, with interval and p-value
+    run_comparison      difference of two systems over several training runs
+    evaluation          all of the above for several systems at a time
+    report              text tables of an evaluation
 
-Below them: `rates` (counts -> rates), `sides` (events as arrays), `matching` (pairs of events),
-`ranking` (average precision and the like), and `runs`, `changes`, `criteria`, `pieces` and `stops`
-(score curves -> what changes at each threshold, and where to stop).
+Internals: `event_arrays` (events as arrays), `matching` (of events), `rates` and `ranking`
+(formulas), `weighted_scores` (counts to scores), `system_output` (reading, and checking against the
+reference); for all thresholds `stacked_scores`, `detections`, `event_criteria`,
+`segment_criterion`, `count_deltas` and `operating_points`.
 """
 
-from earmark.metrics.bests import BestCounts, BestScores, best_scores, count_bests
+from earmark.metrics.best_thresholds import (
+    BestScores,
+    ThresholdCounts,
+    best_scores,
+    count_thresholds,
+)
 from earmark.metrics.bootstrap import Interval, Intervals, bootstrap_scores
 from earmark.metrics.clip import ClipCounts, ClipScores, clip_scores, count_clips, tags_of
 from earmark.metrics.confusion import Confusion, segment_confusion
-from earmark.metrics.criteria import Collars, Intersections
 from earmark.metrics.event import EventCounts, EventScores, count_events, event_scores
-from earmark.metrics.paired import Difference, Differences, compare_systems
-from earmark.metrics.pieces import Segments
+from earmark.metrics.event_criteria import CollarCriterion, IntersectionCriterion
+from earmark.metrics.operating_points import OperatingPoint
 from earmark.metrics.psds import (
     SCENARIO_1,
     SCENARIO_2,
@@ -37,43 +47,46 @@ from earmark.metrics.psds import (
     count_psds,
     psds_scores,
 )
-from earmark.metrics.seeds import RunDifference, compare_runs, correct_p_values
+from earmark.metrics.run_comparison import RunDifference, compare_runs, correct_p_values
 from earmark.metrics.segment import SegmentCounts, SegmentScores, count_segments, segment_scores
+from earmark.metrics.segment_criterion import SegmentCriterion
+from earmark.metrics.system_comparison import Difference, Differences, compare_systems
 
 __all__ = [
     "SCENARIOS",
     "SCENARIO_1",
     "SCENARIO_2",
-    "BestCounts",
     "BestScores",
     "ClipCounts",
     "ClipScores",
-    "Collars",
+    "CollarCriterion",
     "Confusion",
     "Difference",
     "Differences",
     "EventCounts",
     "EventScores",
-    "Intersections",
+    "IntersectionCriterion",
     "Interval",
     "Intervals",
+    "OperatingPoint",
     "PsdsCounts",
     "PsdsScores",
     "RunDifference",
     "SegmentCounts",
+    "SegmentCriterion",
     "SegmentScores",
-    "Segments",
+    "ThresholdCounts",
     "best_scores",
     "bootstrap_scores",
     "clip_scores",
     "compare_runs",
     "compare_systems",
     "correct_p_values",
-    "count_bests",
     "count_clips",
     "count_events",
     "count_psds",
     "count_segments",
+    "count_thresholds",
     "event_scores",
     "psds_scores",
     "segment_confusion",

@@ -1,21 +1,27 @@
-"""Tags and clip probabilities -> clip-based scores: F-measure, mAP, ROC AUC, lwlrap.
+"""Clip-based scores of tags and clip probabilities: F-measure, mAP, ROC AUC, lwlrap.
 
-Conventions: `reference` and `estimate` map a file to its tags, `probs` to a score for every class,
-in the order of `labels`. Tags give the groups `f_measure`, `error_rate` and `accuracy`: a clip is
-counted as one segment is in `earmark.metrics.segment`. Scores give the group `ranking`, without any
-threshold, as `earmark.metrics.ranking` defines it. Either may be left out.
+The task (audio tagging): given the reference tags of each clip, score the tags that a system
+estimated, its probability per class, or both.
 
-    overall             all pairs of clip and class in one list (micro); lwlrap as published
+Conventions: `reference` and `estimate` map a file name to its tags, `probs` to one score per class,
+in the order of `labels`. The scores have three levels:
+
+    overall             all pairs of clip and class as one list (micro average)
     class_wise          each class alone, over all clips
-    class_wise_average  the mean over classes (macro): `average_precision` here is the mAP
+    class_wise_average  the mean over classes (macro average): `average_precision` here is the mAP
 
-Where something is undefined:
+Metrics: tags give the groups `f_measure`, `error_rate` and `accuracy`; a clip counts as one segment
+does in `earmark.metrics.segment`. Probabilities give the group `ranking`, which needs no threshold
+(`earmark.metrics.ranking`).
 
-- Without estimate of a class precision and F-measure are nan, or 0 with `empty_as_zero`; without
-  reference recall, F-measure, error rates and ranking are nan. The mean over classes leaves nan
-  out. scikit-learn puts 0 there and keeps it in the mean.
-- A file that the estimate lacks has no tags, and is told; one that `probs` lacks is an error, as no
-  score can be guessed. Files that only the estimate or `probs` name are told and left out.
+Undefined scores:
+
+- If a class is never estimated, its precision and F-measure are nan, or 0 with `empty_as_zero`; if
+  it is not in the reference, recall, F-measure, error rates and ranking are nan. The mean over
+  classes leaves nan out; scikit-learn uses 0 and includes it in the mean.
+- A file that is missing from the estimate has no tags, and is listed in `missing_files`; a file
+  that is missing from `probs` is an error. Files that only the estimate or `probs` contain are
+  ignored and listed in `unknown_files`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,31 +29,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
+from earmark.metrics.event_arrays import Bools
 from earmark.metrics.ranking import rank_classes, rank_items
-from earmark.metrics.rates import (
-    FileScores,
+from earmark.metrics.rates import accuracies, class_averages, divide, error_rates, f_measures
+from earmark.metrics.weighted_scores import (
     Group,
-    Measured,
+    GroupedScores,
     Reals,
-    accuracies,
-    class_averages,
-    error_rates,
-    f_measures,
-    ratio,
-    weighed,
+    WeightedScores,
+    weighted_sum,
 )
 
-Bools = NDArray[np.bool_]
 Tags = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True)
-class ClipScores(FileScores):
-    """The scores; those of tags or of probabilities may be absent."""
+class ClipScores(GroupedScores):
+    """The scores; those of tags or of probabilities may be absent.
+
+    >>> clip_scores({"a.wav": ["dog"]}, {"a.wav": ["dog"]}).lwlrap
+    nan
+    """
 
     @property
     def mean_average_precision(self) -> float:
@@ -62,39 +68,42 @@ class ClipScores(FileScores):
 
 @dataclass(frozen=True, eq=False)
 class ClipCounts:
-    """What is true, found and scored in each clip.
+    """Reference tags, estimated tags and probabilities of each clip.
 
-    Shape: `truth`, `found` and `probs` (files, classes); `found` or `probs` may be None.
+    Shape: `reference`, `estimate` and `probs` (files, classes); `estimate` or `probs` may be None.
+
+    >>> count_clips({"a.wav": ["dog"]}, {"a.wav": ["cat"]}).estimate
+    array([[ True, False]])
     """
 
     files: tuple[str, ...]
     labels: tuple[str, ...]
-    truth: Bools
-    found: Bools | None = None
+    reference: Bools
+    estimate: Bools | None = None
     probs: Reals | None = None
     missing_files: tuple[str, ...] = ()
     unknown_files: tuple[str, ...] = ()
     empty_as_zero: bool = False
 
-    def measure(self, weights: Reals | None = None) -> Measured:
-        """Return the scores of every draw of files; see `earmark.metrics.rates`.
+    def weighted_scores(self, weights: Reals | None = None) -> WeightedScores:
+        """Return the scores of every row of weights; see `earmark.metrics.weighted_scores`.
 
         >>> counts = count_clips({"a.wav": ["dog"], "b.wav": ["dog"]}, {"a.wav": ["dog"]})
-        >>> draws = np.array([[1.0, 1.0], [3.0, 1.0]])
-        >>> counts.measure(draws).overall["f_measure"]["recall"]
+        >>> weights = np.array([[1.0, 1.0], [3.0, 1.0]])
+        >>> counts.weighted_scores(weights).overall["f_measure"]["recall"]
         array([0.5 , 0.75])
         """
         overall: dict[str, Group] = {}
         class_wise: dict[str, Group] = {}
-        count = {"Nref": weighed(weights, self.truth)}
-        if self.found is not None:
-            more, *groups = self._measure_tags(self.found, weights)
-            count |= more
-            overall |= groups[0]
-            class_wise |= groups[1]
+        count = {"Nref": weighted_sum(weights, self.reference)}
+        if self.estimate is not None:
+            n_sys, tag_overall, tag_class_wise = self._score_tags(self.estimate, weights)
+            count["Nsys"] = n_sys
+            overall |= tag_overall
+            class_wise |= tag_class_wise
         if self.probs is not None:
-            overall["ranking"], class_wise["ranking"] = self._measure_ranking(self.probs, weights)
-        return Measured(overall, class_wise | {"count": count}, class_averages(class_wise))
+            overall["ranking"], class_wise["ranking"] = self._score_ranking(self.probs, weights)
+        return WeightedScores(overall, class_wise | {"count": count}, class_averages(class_wise))
 
     def scores(self) -> ClipScores:
         """Return the scores of all clips.
@@ -103,39 +112,42 @@ class ClipCounts:
         0.6666666666666666
         """
         return ClipScores(
-            **self.measure().draw(self.labels),
+            **self.weighted_scores().sample(self.labels),
             n_files=len(self.files),
             missing_files=self.missing_files,
             unknown_files=self.unknown_files,
         )
 
-    def beside(self, other: "ClipCounts") -> "ClipCounts":
-        """Return the counts of both, the files of `other` after the own.
+    def concatenate(self, other: "ClipCounts") -> "ClipCounts":
+        """Return the counts of both, the files of `other` last.
 
         >>> counts = count_clips({"a.wav": ["dog"]}, {})
-        >>> counts.beside(counts).truth.tolist()
+        >>> counts.concatenate(counts).reference.tolist()
         [[True], [True]]
         """
         if self.labels != other.labels:
-            raise SettingError("Counts go beside each other with the same labels.")
+            raise SettingError("Only counts with the same labels can be concatenated.")
         both: dict[str, Any] = {}
-        for name, what in (("truth", "a reference"), ("found", "tags"), ("probs", "probabilities")):
+        for name in ("reference", "estimate", "probs"):
             tables = [getattr(self, name), getattr(other, name)]
             if (tables[0] is None) != (tables[1] is None):
-                raise SettingError(f"Counts go beside each other if both have {what}, or neither.")
+                raise SettingError(
+                    f"Counts can be concatenated only if both have {name}, or neither."
+                )
             both[name] = None if tables[0] is None else np.concatenate(tables)
         return replace(self, files=self.files + other.files, **both)
 
-    def _measure_tags(
-        self, found: Bools, weights: Reals | None
-    ) -> tuple[Group, dict[str, Group], dict[str, Group]]:
-        right = self.truth & found
+    def _score_tags(
+        self, estimate: Bools, weights: Reals | None
+    ) -> tuple[Reals, dict[str, Group], dict[str, Group]]:
+        correct = self.reference & estimate
         tp, fp, fn = (
-            weighed(weights, table) for table in (right, found & ~right, self.truth & ~right)
+            weighted_sum(weights, table)
+            for table in (correct, estimate & ~correct, self.reference & ~correct)
         )
-        n_ref, n_est, n_both = (table.sum(axis=1) for table in (self.truth, found, right))
+        n_ref, n_est, n_both = (table.sum(axis=1) for table in (self.reference, estimate, correct))
         s, d, i, n_clips = (
-            weighed(weights, each)
+            weighted_sum(weights, each)
             for each in (
                 np.minimum(n_ref, n_est) - n_both,
                 np.maximum(0, n_ref - n_est),
@@ -155,28 +167,28 @@ class ClipCounts:
             "error_rate": error_rates(tp + fn, fn, fp),
             "accuracy": accuracies(tp, fp, fn, n_clips[:, None]),
         }
-        return {"Nsys": tp + fp}, overall, class_wise
+        return tp + fp, overall, class_wise
 
-    def _measure_ranking(self, probs: Reals, weights: Reals | None) -> tuple[Group, Group]:
-        n_files, n_classes = self.truth.shape
-        right = weighed(weights, rank_classes(self.truth, probs))
-        n_true = weighed(weights, self.truth)
+    def _score_ranking(self, probs: Reals, weights: Reals | None) -> tuple[Group, Group]:
+        n_files, n_classes = self.reference.shape
+        tag_precision = weighted_sum(weights, rank_classes(self.reference, probs))
+        n_tags = weighted_sum(weights, self.reference)
         if weights is None:
             weights = np.ones((1, n_files))
-        of_file = np.repeat(np.arange(n_files), n_classes)
-        precision, auc = rank_items(self.truth.ravel(), probs.ravel(), weights, of_file)
-        each = np.empty((2, len(weights), n_classes))
-        for at in range(n_classes):
-            each[:, :, at] = rank_items(self.truth[:, at], probs[:, at], weights)
+        file_index = np.repeat(np.arange(n_files), n_classes)
+        precision, auc = rank_items(self.reference.ravel(), probs.ravel(), weights, file_index)
+        by_class = np.empty((2, len(weights), n_classes))
+        for index in range(n_classes):
+            by_class[:, :, index] = rank_items(self.reference[:, index], probs[:, index], weights)
         overall = {
             "average_precision": precision,
             "roc_auc": auc,
-            "lwlrap": ratio(right.sum(axis=-1), n_true.sum(axis=-1)),
+            "lwlrap": divide(tag_precision.sum(axis=-1), n_tags.sum(axis=-1)),
         }
         class_wise = {
-            "average_precision": each[0],
-            "roc_auc": each[1],
-            "lwlrap": ratio(right, n_true),
+            "average_precision": by_class[0],
+            "roc_auc": by_class[1],
+            "lwlrap": divide(tag_precision, n_tags),
         }
         return overall, class_wise
 
@@ -192,12 +204,12 @@ def clip_scores(
     """Return the clip-based scores of tags, of clip probabilities, or of both.
 
     Args:
-        reference: file name -> its true tags; these files are evaluated.
-        estimate: file name -> the tags found.
-        probs: file name -> (classes,), a score for each of `labels`.
-        labels: the classes, in the order wanted; without them, every label of either side. They
-            are needed with `probs`.
-        empty_as_zero: precision and F-measure of a class that was never found are 0, not nan.
+        reference: file name -> reference tags; these files are evaluated.
+        estimate: file name -> estimated tags.
+        probs: file name -> (classes,), one score per label.
+        labels: the classes, in the order of the result; by default every label that occurs.
+            Required with `probs`.
+        empty_as_zero: precision and F-measure of a class that was never detected are 0, not nan.
 
     >>> reference = {"a.wav": ["dog"], "b.wav": ["cat", "dog"]}
     >>> clip_scores(reference, {"a.wav": ["dog"], "b.wav": ["dog"]}).f_measure
@@ -218,24 +230,26 @@ def count_clips(
     *,
     empty_as_zero: bool = False,
 ) -> ClipCounts:
-    """Lay tags and probabilities of each clip side by side; the arguments of `clip_scores`.
+    """Return tags and probabilities of each clip as tables; arguments as in `clip_scores`.
 
     >>> counts = count_clips({"a.wav": ["dog"], "b.wav": []}, {"b.wav": ["cat"]})
-    >>> counts.labels, counts.truth.tolist(), counts.missing_files
+    >>> counts.labels, counts.reference.tolist(), counts.missing_files
     (('cat', 'dog'), [[False, True], [False, False]], ('a.wav',))
     """
     if estimate is None and probs is None:
-        raise SettingError("There is nothing to score. Pass estimate=, probs= or both.")
+        raise SettingError("clip_scores has nothing to score. Pass estimate=, probs= or both.")
     if probs is not None and labels is None:
-        raise SettingError("probs have no names of classes. Pass labels=[...] in their order.")
+        raise SettingError(
+            "probs do not name their classes. Pass labels=[...] in the order of their columns."
+        )
     evaluated = None if estimate is None else {name: estimate.get(name, ()) for name in reference}
     names = _labels_of({"reference": reference, "estimate": evaluated or {}}, labels)
     known = [*(estimate or ()), *(probs or ())]
     return ClipCounts(
         files=tuple(reference),
         labels=names,
-        truth=_tag_table(reference, names),
-        found=None if evaluated is None else _tag_table(evaluated, names),
+        reference=_tag_table(reference, names),
+        estimate=None if evaluated is None else _tag_table(evaluated, names),
         probs=None if probs is None else _prob_table(reference, probs, names),
         missing_files=tuple(x for x in reference if estimate is not None and x not in estimate),
         unknown_files=tuple(x for x in dict.fromkeys(known) if x not in reference),
@@ -244,7 +258,7 @@ def count_clips(
 
 
 def tags_of(events_by_file: Mapping[str, Sequence[Event]]) -> dict[str, tuple[str, ...]]:
-    """Return the tags of each file: the labels of its events that have a length.
+    """Return the tags of each file: the labels of its events, those of length 0 left out.
 
     >>> tags_of({"a.wav": [Event(0, 1, "dog"), Event(2, 3, "dog"), Event(0, 0, "cat")]})
     {'a.wav': ('dog',)}
@@ -255,30 +269,31 @@ def tags_of(events_by_file: Mapping[str, Sequence[Event]]) -> dict[str, tuple[st
     }
 
 
-def _labels_of(sides: Mapping[str, Tags], labels: Sequence[str] | None) -> tuple[str, ...]:
+def _labels_of(tables: Mapping[str, Tags], labels: Sequence[str] | None) -> tuple[str, ...]:
     if labels is not None and len(set(labels)) < len(labels):
         raise SettingError(f"labels must name each class once. Got {list(labels)}.")
     known = None if labels is None else set(labels)
     used: set[str] = set()
-    for side, by_file in sides.items():
+    for table, by_file in tables.items():
         for name, tags in by_file.items():
             if isinstance(tags, str):
                 raise DataError(
-                    f"The {side} gives {name} the text {tags!r}. Pass a list of tags: [{tags!r}]."
+                    f"The tags of {name} in the {table} are the string {tags!r}. Pass a list of "
+                    f"tags: [{tags!r}]."
                 )
             if known is not None and not known.issuperset(tags):
                 unknown = min(set(tags) - known)
                 raise DataError(
-                    f"The {side} gives {name} the tag {unknown!r}, which is not among the labels "
-                    f"{', '.join(labels or ())}. Add it to them, or leave the tag out."
+                    f"The {table} of {name} has the tag {unknown!r}, which is not among the labels "
+                    f"{', '.join(labels or ())}. Add it to labels, or remove the tag."
                 )
             used.update(tags)
     return tuple(sorted(used)) if labels is None else tuple(labels)
 
 
 def _tag_table(tags: Tags, labels: Sequence[str]) -> Bools:
-    classes = {label: index for index, label in enumerate(labels)}
-    pairs = [(at, classes[tag]) for at, of_file in enumerate(tags.values()) for tag in of_file]
+    index_of = {label: index for index, label in enumerate(labels)}
+    pairs = [(row, index_of[tag]) for row, own in enumerate(tags.values()) for tag in own]
     table = np.zeros((len(tags), len(labels)), np.bool_)
     if pairs:
         table[tuple(np.array(pairs).T)] = True
@@ -290,22 +305,22 @@ def _prob_table(files: Tags, probs: Mapping[str, ArrayLike], labels: Sequence[st
     if missing:
         raise DataError(
             f"probs lack {len(missing)} of {len(files)} files of the reference, the first is "
-            f"{missing[0]}. Give every file its scores."
+            f"{missing[0]}. Pass scores for every file."
         )
     table = np.empty((len(files), len(labels)))
-    for at, name in enumerate(files):
+    for index, name in enumerate(files):
         row = np.asarray(probs[name], dtype=np.float64)
         if row.shape != (len(labels),):
             raise DataError(
-                f"probs of {name} have the shape {row.shape}. Give one score for each of the "
+                f"probs of {name} have the shape {row.shape}. Pass one score for each of the "
                 f"{len(labels)} labels."
             )
-        table[at] = row
+        table[index] = row
     undefined = np.isnan(table).any(axis=1)
     if undefined.any():
         name = list(files)[int(np.argmax(undefined))]
         raise DataError(
-            f"probs of {int(undefined.sum())} files hold nan, the first is {name}. A score must be "
-            "a number."
+            f"probs of {int(undefined.sum())} files contain nan, the first is {name}. Every score "
+            "must be a number."
         )
     return table

@@ -1,7 +1,7 @@
-"""Scores and model files -> tables and text, for people and for papers.
+"""Text tables of an evaluation, for the terminal and for papers.
 
-Conventions: a `TextTable` is a table of texts. It becomes a table for the terminal (rich) or Markdown;
-what is undefined is '-'. Scores have three decimals, p-values are never 0.
+Conventions: a `TextTable` holds texts. It becomes a table for the terminal (rich) or Markdown; an
+undefined score is '-'. Scores have three decimals; a p-value is never shown as 0.
 """
 
 import math
@@ -9,16 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from earmark.metrics.bests import BestScores
+from earmark.metrics.best_thresholds import BestPoints, BestScores
 from earmark.metrics.bootstrap import Interval
-from earmark.metrics.evaluation import CURVE_PARTS, Evaluation, SystemScores
-from earmark.metrics.paired import Difference
-from earmark.metrics.stops import Best
+from earmark.metrics.evaluation import SCORE_PARTS, Evaluation, SystemScores
+from earmark.metrics.system_comparison import Difference
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-# part, path in its scores, what to call it
+# part, path in its scores, its name in the table
 HEADLINES: tuple[tuple[str, tuple[str, str, str], str], ...] = (
     ("segment", ("overall", "error_rate", "error_rate"), "segment ER"),
     ("segment", ("overall", "f_measure", "f_measure"), "segment F1"),
@@ -33,7 +32,7 @@ HEADLINES: tuple[tuple[str, tuple[str, str, str], str], ...] = (
     ("clip", ("overall", "ranking", "lwlrap"), "clip lwlrap"),
     ("psds1", ("overall", "psds", "psds"), "PSDS, scenario 1"),
     ("psds2", ("overall", "psds", "psds"), "PSDS, scenario 2"),
-    ("psds", ("overall", "psds", "psds"), "PSDS, own settings"),
+    ("psds", ("overall", "psds", "psds"), "PSDS, custom settings"),
     ("best_segment", ("overall", "error_rate", "error_rate"), "best segment ER, one threshold"),
     ("best_segment", ("overall", "f_measure", "f_measure"), "best segment F1, one threshold"),
     (
@@ -46,27 +45,27 @@ HEADLINES: tuple[tuple[str, tuple[str, str, str], str], ...] = (
     ("best_event", ("class_wise_average", "f_measure", "f_measure"), "best event F1, class mean"),
 )
 
-# column -> group and name, for the tables of classes
+# column -> group and name, for the class-wise tables
 _ERRORS = {
     "ER": ("error_rate", "error_rate"),
     "S": ("error_rate", "substitution_rate"),
     "D": ("error_rate", "deletion_rate"),
     "I": ("error_rate", "insertion_rate"),
 }
-_FOUND = {
+_F_MEASURE = {
     "F1": ("f_measure", "f_measure"),
     "P": ("f_measure", "precision"),
     "R": ("f_measure", "recall"),
 }
-_RANKED = {
+_RANKING = {
     "AP": ("ranking", "average_precision"),
     "AUC": ("ranking", "roc_auc"),
     "lwlrap": ("ranking", "lwlrap"),
 }
 COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
-    "segment": _ERRORS | _FOUND,
-    "event": _ERRORS | _FOUND,
-    "clip": _FOUND | _RANKED,
+    "segment": _ERRORS | _F_MEASURE,
+    "event": _ERRORS | _F_MEASURE,
+    "clip": _F_MEASURE | _RANKING,
     "psds1": {"PSDS": ("psds", "psds")},
     "psds2": {"PSDS": ("psds", "psds")},
     "psds": {"PSDS": ("psds", "psds")},
@@ -75,7 +74,11 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts; the first column is of names, and the first `n_strong` rows stand out."""
+    """A table of texts; the first column holds names, and the first `n_strong` rows are bold.
+
+    >>> TextTable("scores", ("", "F1"), (("dog", "0.500"),)).columns
+    ('', 'F1')
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -83,10 +86,10 @@ class TextTable:
     n_strong: int = 0
 
     def to_rich(self) -> "Table":
-        """Return it for the terminal; where that is narrow, names give way and not numbers."""
+        """Return it for the terminal; if that is narrow, names are wrapped and numbers are not."""
         from rich import box
         from rich.table import Table
-        from rich.text import Text  # a label such as [dog] is no markup
+        from rich.text import Text  # so that a label such as [dog] is not markup
 
         title = Text(self.title, style="italic")
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -124,9 +127,18 @@ class TextTable:
 
 
 def score_tables(evaluation: Evaluation, *, classes: bool = True) -> list[TextTable]:
-    """Return the tables of an evaluation: headlines, differences, and each part with its classes.
+    """Return the tables of an evaluation: headlines, differences, and each part class by class.
 
-    Systems are A, B and so on where they stand side by side.
+    Args:
+        evaluation: the evaluation. With several systems they are named A, B and so on.
+        classes: False to leave out the class-wise tables.
+
+    >>> from earmark.formats.events import Event
+    >>> from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
+    >>> events = {"a.wav": [Event(0, 1, "dog")]}
+    >>> evaluation = evaluate(events, [SystemOutput("mine", events)], Scoring(n_bootstrap=0))
+    >>> score_tables(evaluation)[0].rows[1]
+    ('segment F1', '1.000')
     """
     tables = [_headlines(evaluation)]
     first, *others = evaluation.systems
@@ -146,11 +158,11 @@ def _headlines(evaluation: Evaluation) -> TextTable:
             rows.append((text, *row))
     scoring = evaluation.scoring
     title = [f"{evaluation.n_files} files, segments of {scoring.resolution:g} s"]
-    if scoring.n_draws:
-        n_of_curves = scoring.draws("psds1")["n_draws"]
-        title.append(f"{scoring.level:.0%} intervals from {scoring.n_draws} draws")
-        if any(part in system.scores for part in CURVE_PARTS for system in evaluation.systems):
-            title[-1] += f" ({n_of_curves} for scores of curves)"
+    if scoring.n_bootstrap:
+        n_samples = scoring.bootstrap("psds1")["n_bootstrap"]
+        title.append(f"{scoring.level:.0%} intervals from {scoring.n_bootstrap} bootstrap samples")
+        if any(part in system.scores for part in SCORE_PARTS for system in evaluation.systems):
+            title[-1] += f" ({n_samples} for frame-level scores)"
     names = [system.name for system in evaluation.systems]
     if len(names) > 1:
         letters = _letters(evaluation)
@@ -166,11 +178,10 @@ def _differences(evaluation: Evaluation, a: SystemScores, b: SystemScores) -> Te
         values = [_at(system.scores.get(part), path) for system in (a, b)]
         if any(value is None or math.isnan(value) for value in values):
             continue
-        found = _at(evaluation.differences.get(b.name, {}).get(part), path)
-        more = ["-", "-", "-"] if found is None else _difference_texts(found)
-        if found is None:
-            more[0] = f"{values[1] - values[0]:+.3f}"
-        rows.append((text, *map(_number, values), *more))
+        tested = _at(evaluation.differences.get(b.name, {}).get(part), path)
+        interval = ("-", "-") if tested is None else (_range(tested), p_text(tested.p_value))
+        difference = values[1] - values[0] if tested is None else tested.difference
+        rows.append((text, *map(_number, values), f"{difference:+.3f}", *interval))
     one, two = letters[a.name], letters[b.name]
     columns = ("", one, two, f"{two} - {one}", "interval", "p")
     return TextTable(f"{two} is {b.name}, {one} is {a.name}; paired by file", columns, tuple(rows))
@@ -178,44 +189,46 @@ def _differences(evaluation: Evaluation, a: SystemScores, b: SystemScores) -> Te
 
 def _letters(evaluation: Evaluation) -> list[str]:
     return [
-        chr(ord("A") + at) if at < 26 else f"S{at + 1}" for at in range(len(evaluation.systems))
+        chr(ord("A") + index) if index < 26 else f"S{index + 1}"
+        for index in range(len(evaluation.systems))
     ]
 
 
 def _classes(system: SystemScores, part: str) -> TextTable:
     if part not in COLUMNS:
-        return _bests(system, part)
+        return _best_scores(system, part)
     scores = system.scores[part]
     columns = {
         column: path for column, path in COLUMNS[part].items() if path[0] in scores["overall"]
     }
-    together = {"overall": scores["overall"], "class mean": scores["class_wise_average"]}
+    summary = {"overall": scores["overall"], "class mean": scores["class_wise_average"]}
     rows = []
-    for name, row in (together | scores["class_wise"]).items():
+    for name, row in (summary | scores["class_wise"]).items():
         values = [row.get(group, {}).get(key, math.nan) for group, key in columns.values()]
         rows.append((name, *map(_number, values)))
-    return TextTable(f"{part}: {system.name}", ("", *columns), tuple(rows), n_strong=len(together))
+    return TextTable(f"{part}: {system.name}", ("", *columns), tuple(rows), n_strong=len(summary))
 
 
-def _bests(system: SystemScores, part: str) -> TextTable:
-    """The best scores, each with the threshold that gives it where that is one."""
+def _best_scores(system: SystemScores, part: str) -> TextTable:
+    """The best scores, each with its threshold if that is a single one."""
     scores: BestScores = system.counts[part].scores()
 
-    def texts(bests: Mapping[str, Best]) -> list[str]:
+    def texts(best: BestPoints) -> list[str]:
         cells = []
-        for best in (bests["error_rate"], bests["f_measure"]):
-            thresholds = set(best.thresholds.values())
-            cells += [_number(best.value), f"{min(thresholds):.3g}" if len(thresholds) == 1 else ""]
+        for point in (best["error_rate"], best["f_measure"]):
+            thresholds = set(point.thresholds.values())
+            cells.append(_number(point.value))
+            cells.append(f"{min(thresholds):.3g}" if len(thresholds) == 1 else "")
         return cells
 
     average = scores.class_wise_average
     rows = [
         ("overall, one threshold", *texts(scores.overall)),
-        ("overall, one for each class", *texts(scores.overall_by_class)),
+        ("overall, one per class", *texts(scores.overall_by_class)),
         ("class mean", _number(average["error_rate"]), "", _number(average["f_measure"]), ""),
-        *((label, *texts(bests)) for label, bests in scores.class_wise.items()),
+        *((label, *texts(best)) for label, best in scores.class_wise.items()),
     ]
-    columns = ("", "ER", "from", "F1", "from")
+    columns = ("", "ER", "threshold", "F1", "threshold")
     return TextTable(f"{part}: {system.name}", columns, tuple(rows), n_strong=3)
 
 
@@ -223,17 +236,12 @@ def _score_text(system: SystemScores, part: str, path: Sequence[str]) -> str:
     value = _at(system.scores.get(part), path)
     if value is None or math.isnan(value):
         return "-"
-    found = system.intervals.get(part)
-    interval = None if found is None else _at(found, path)
+    interval = _at(system.intervals.get(part), path)
     return f"{value:.3f}" if interval is None else f"{value:.3f} {_range(interval)}"
 
 
-def _difference_texts(found: Difference) -> list[str]:
-    return [f"{found.difference:+.3f}", _range(found), p_text(found.p_value)]
-
-
-def _range(found: Interval | Difference) -> str:
-    return f"[{_number(found.low)}, {_number(found.high)}]"
+def _range(interval: Interval | Difference) -> str:
+    return f"[{_number(interval.low)}, {_number(interval.high)}]"
 
 
 def _number(value: float) -> str:
@@ -241,7 +249,7 @@ def _number(value: float) -> str:
 
 
 def p_text(p_value: float) -> str:
-    """Return a p-value as text; a small one is never told as 0.
+    """Return a p-value as text, never as 0.
 
     >>> p_text(0.0312), p_text(0.0001), p_text(float("nan"))
     ('0.031', '<0.001', '-')
@@ -252,7 +260,7 @@ def p_text(p_value: float) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Return plain values for JSON, which knows no nan: what is not finite becomes None.
+    """Return plain values for JSON, which has no nan: numbers that are not finite become None.
 
     >>> finite({"a": float("nan"), "b": (1.5, float("inf"))})
     {'a': None, 'b': [1.5, None]}
@@ -265,31 +273,9 @@ def finite(value: Any) -> Any:
 
 
 def _at(tree: Any, path: Sequence[str]) -> Any:
-    """Walk down dicts and attributes; None where a step is missing."""
+    """Follow keys and attributes; None if one is missing."""
     for name in path:
         tree = tree.get(name) if isinstance(tree, Mapping) else getattr(tree, name, None)
         if tree is None:
             return None
     return tree
-
-
-def describe(about: Mapping[str, Any]) -> str:
-    """Return what `Bundle.describe` says, as lines; the long lists of normalisation are counted."""
-    features = {k: v for k, v in about["features"].items() if k not in ("mean", "std")}
-    decoding = about["decoding"]
-    lines = [f"{len(about['labels'])} classes, {about['n_parameters']:,} numbers"]
-    sections = {name: about[name] for name in ("model", "training", "tuning", "versions")}
-    for name, values in (sections | {"features": features}).items():
-        lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in values.items()))
-    lines += [
-        f"normalisation: {len(about['features']['mean'])} means and deviations",
-        f"window: {about['window']:g} s",
-        f"licence: {about['licence'] or 'not told'}",
-        "attribution:" if about["attribution"] else "attribution: not told",
-        *(f"  {line}" for line in about["attribution"]),
-    ]
-    names = [name for name in decoding if name != "labels"]
-    lines.append("\t".join(["label", *names]))
-    for i, label in enumerate(about["labels"]):
-        lines.append("\t".join([label, *(f"{decoding[name][i]:.3g}" for name in names)]))
-    return "\n".join(lines)

@@ -1,28 +1,31 @@
-"""Events -> segment-based error rate and F-measure, as sed_eval 0.2.1 counts them.
+"""Segment-based error rate and F-measure, counted as sed_eval 0.2.1 counts them.
 
-Conventions: a file is cut into segments of `resolution` seconds. An event makes its class active in
-every segment that it touches, from floor(onset / resolution) up to ceil(offset / resolution), in
-floating point and without snapping, as in sed_eval. A file is as long as the last offset of either
-side; that matters to true negatives, and so to `accuracy`, only. All counts are summed over files
-before anything is divided.
+The task: given the reference events of each recording and the events that a system estimated,
+compare which classes are active in each segment of `resolution` seconds.
 
-In one segment with `n_ref` classes in the reference, `n_est` in the estimate and `tp` in both:
-substitutions min(n_ref, n_est) - tp, deletions max(0, n_ref - n_est), insertions
-max(0, n_est - n_ref). The overall error rate is their sum over the number of active classes in the
-reference. A single class has no substitutions: its misses are deletions, its false alarms
-insertions.
+Conventions: an event makes its class active in every segment that it overlaps, from
+floor(onset / resolution) to ceil(offset / resolution), in floating point without rounding, as in
+sed_eval. The length of a file is the last offset of reference or estimate; it affects only true
+negatives, and so `accuracy`. Counts are summed over files before division.
 
-Where something is undefined:
+Metrics: precision, recall and F-measure of active classes, the error rate, and accuracy. In a
+segment with `n_ref` active classes in the reference, `n_est` in the estimate and `tp` in both,
+there are min(n_ref, n_est) - tp substitutions, max(0, n_ref - n_est) deletions and
+max(0, n_est - n_ref) insertions. The overall error rate is their sum over the sum of `n_ref`. A
+single class has no substitutions: its misses are deletions, its false alarms insertions.
 
-- Without reference (of a class, or at all) recall, F-measure and every error rate are nan.
-  `as_sed_eval` divides the errors by 2e-16 as sed_eval does: 0, or 4.5e15 an error, and the mean
-  over classes has them in it.
-- Without estimate precision and F-measure are nan, as in sed_eval, so that the mean over classes
-  leaves out a class that was never found. `empty_as_zero` makes them 0.
-- `accuracy` takes 0 / 0 as 0, as sed_eval does.
+Undefined scores:
+
+- If the reference is empty (of a class, or overall), recall, F-measure and all error rates are nan.
+  `as_sed_eval` divides the errors by 2e-16 as sed_eval does: the error rate is 0, or 4.5e15 per
+  error, and is included in the mean over classes.
+- If the estimate is empty, precision and F-measure are nan, as in sed_eval, so that the mean over
+  classes leaves out a class that was never detected. `empty_as_zero` makes them 0.
+- `accuracy` counts 0 / 0 as 0, as sed_eval does.
 - The mean over classes leaves nan out.
-- An event without length inside a segment touches it, one on an edge touches nothing. What lies
-  before 0 s takes no part (sed_eval counts it from the end of the file); `read_events` refuses it.
+- An event of length 0 inside a segment makes it active; on a segment boundary it does not. Times
+  before 0 s are ignored (sed_eval counts them from the end of the file); `read_events` rejects
+  them.
 """
 
 import math
@@ -31,39 +34,42 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
+from earmark.metrics.event_arrays import AlignedEvents, Bools, EventArrays, Ints, align_events
 from earmark.metrics.rates import (
-    FileScores,
-    Measured,
-    Reals,
     accuracies,
     class_averages,
     error_rates,
     f_measures,
-    sed_eval_whole,
-    weighed,
+    sed_eval_denominator,
 )
-from earmark.metrics.sides import Ints, Side, Sides, lay_out
+from earmark.metrics.weighted_scores import GroupedScores, Reals, WeightedScores, weighted_sum
 
-_MOST_SEGMENTS = 2**40  # of a file: enough for 30,000 years in seconds
+_MAX_SEGMENTS = 2**40  # per file: enough for 30,000 years in seconds
 
 
 @dataclass(frozen=True)
-class SegmentScores(FileScores):
-    """The scores, and the length of a segment in seconds."""
+class SegmentScores(GroupedScores):
+    """The scores, and the length of a segment in seconds.
+
+    >>> segment_scores({"a.wav": [Event(0, 2, "dog")]}, {"a.wav": [Event(0, 1, "dog")]}).error_rate
+    0.5
+    """
 
     resolution: float
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentCounts:
-    """What was counted in each file, before any division.
+    """The counts per file.
 
     Shape: `tp`, `fp`, `fn` (files, classes); `substitutions`, `deletions`, `insertions` and
     `n_segments` (files,).
+
+    >>> count_segments({"a.wav": [Event(0, 2, "dog")]}, {}).n_segments
+    array([2])
     """
 
     files: tuple[str, ...]
@@ -81,29 +87,30 @@ class SegmentCounts:
     empty_as_zero: bool = False
     as_sed_eval: bool = False
 
-    def measure(self, weights: Reals | None = None) -> Measured:
-        """Return the scores of every draw of files; see `earmark.metrics.rates`.
+    def weighted_scores(self, weights: Reals | None = None) -> WeightedScores:
+        """Return the scores of every row of weights; see `earmark.metrics.weighted_scores`.
 
         >>> counts = count_segments({"a.wav": [Event(0, 1, "dog")], "b.wav": []}, {})
-        >>> counts.measure(np.array([[1.0, 1.0], [2.0, 0.0]])).overall["error_rate"]["error_rate"]
+        >>> scores = counts.weighted_scores(np.array([[1.0, 1.0], [2.0, 0.0]]))
+        >>> scores.overall["error_rate"]["error_rate"]
         array([1., 1.])
         """
-        tp, fp, fn = (weighed(weights, table) for table in (self.tp, self.fp, self.fn))
+        tp, fp, fn = (weighted_sum(weights, table) for table in (self.tp, self.fp, self.fn))
         s, d, i, n_segments = (
-            weighed(weights, each)
+            weighted_sum(weights, each)
             for each in (self.substitutions, self.deletions, self.insertions, self.n_segments)
         )
         all_tp, all_fp, all_fn = (each.sum(axis=-1) for each in (tp, fp, fn))
         n_ref, all_ref = tp + fn, all_tp + all_fn
         if self.as_sed_eval:
-            n_ref, all_ref = sed_eval_whole(n_ref), sed_eval_whole(all_ref)
+            n_ref, all_ref = sed_eval_denominator(n_ref), sed_eval_denominator(all_ref)
         zero = self.empty_as_zero
         class_wise = {
             "f_measure": f_measures(tp, fp, fn, empty_as_zero=zero),
             "error_rate": error_rates(n_ref, fn, fp),
             "accuracy": accuracies(tp, fp, fn, n_segments[:, None]),
         }
-        return Measured(
+        return WeightedScores(
             overall={
                 "f_measure": f_measures(all_tp, all_fp, all_fn, empty_as_zero=zero),
                 "error_rate": error_rates(all_ref, d, i, s),
@@ -120,22 +127,24 @@ class SegmentCounts:
         1.0
         """
         return SegmentScores(
-            **self.measure().draw(self.labels),
+            **self.weighted_scores().sample(self.labels),
             resolution=self.resolution,
             n_files=len(self.files),
             missing_files=self.missing_files,
             unknown_files=self.unknown_files,
         )
 
-    def beside(self, other: "SegmentCounts") -> "SegmentCounts":
-        """Return the counts of both, the files of `other` after the own.
+    def concatenate(self, other: "SegmentCounts") -> "SegmentCounts":
+        """Return the counts of both, the files of `other` last.
 
         >>> counts = count_segments({"a.wav": [Event(0, 1, "dog")]}, {})
-        >>> counts.beside(counts).files
+        >>> counts.concatenate(counts).files
         ('a.wav', 'a.wav')
         """
         if (self.labels, self.resolution) != (other.labels, other.resolution):
-            raise SettingError("Counts go beside each other with the same labels and resolution.")
+            raise SettingError(
+                "Only counts with the same labels and resolution can be concatenated."
+            )
         tables = ("tp", "fp", "fn", "substitutions", "deletions", "insertions", "n_segments")
         both: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in tables
@@ -155,13 +164,13 @@ def segment_scores(
     """Return the segment-based scores of `estimate` against `reference`.
 
     Args:
-        reference: file name -> its true events; these files are evaluated.
-        estimate: file name -> the events found.
-        labels: the classes, in the order wanted; without them, every label of either side. One
+        reference: file name -> reference events; these files are evaluated.
+        estimate: file name -> estimated events.
+        labels: the classes, in the order of the result; by default every label that occurs. A label
             that only the estimate has counts as insertions.
         resolution: length of a segment in seconds.
-        empty_as_zero: precision and F-measure of a class that was never found are 0, not nan.
-        as_sed_eval: error rates without reference are 0 or 4.5e15 as in sed_eval, not nan.
+        empty_as_zero: precision and F-measure of a class that was never detected are 0, not nan.
+        as_sed_eval: error rates of an empty reference are 0 or 4.5e15 as in sed_eval, not nan.
 
     >>> reference = {"a.wav": [Event(0, 2, "dog"), Event(1, 3, "cat")]}
     >>> estimate = {"a.wav": [Event(0.5, 3, "dog")]}
@@ -189,35 +198,35 @@ def count_segments(
     empty_as_zero: bool = False,
     as_sed_eval: bool = False,
 ) -> SegmentCounts:
-    """Count the segments of each file; the arguments are those of `segment_scores`.
+    """Count the segments of each file; arguments as in `segment_scores`.
 
-    Time and memory grow with the number of events, not with that of segments: files and classes
-    are laid end to end on one line, which is cut wherever an event begins or ends.
+    Time and memory grow with the number of events, not of segments: files and classes are laid end
+    to end on one time line, which is split wherever an event begins or ends.
 
     >>> counts = count_segments({"a.wav": [Event(0, 2, "dog")]}, {"a.wav": [Event(1, 3, "dog")]})
     >>> counts.tp.tolist(), counts.fp.tolist(), counts.fn.tolist()
     ([[1]], [[1]], [[1]])
     """
     check_resolution(resolution)
-    sides = lay_out(reference, estimate, labels)
-    counts = [_count(block, resolution) for block in sides.blocks()]
+    events = align_events(reference, estimate, labels)
+    counts = [_count_block(block, resolution) for block in events.blocks()]
     tables: dict[str, Ints] = {
         name: np.concatenate([each[name] for each in counts]) for name in counts[0]
     }
     return SegmentCounts(
-        files=sides.files,
-        labels=sides.labels,
+        files=events.files,
+        labels=events.labels,
         resolution=float(resolution),
         **tables,
-        missing_files=sides.missing_files,
-        unknown_files=sides.unknown_files,
+        missing_files=events.missing_files,
+        unknown_files=events.unknown_files,
         empty_as_zero=empty_as_zero,
         as_sed_eval=as_sed_eval,
     )
 
 
 def check_resolution(resolution: float) -> None:
-    """Raise unless it is a length.
+    """Raise unless the resolution is a positive number of seconds.
 
     >>> check_resolution(0)
     Traceback (most recent call last):
@@ -228,31 +237,29 @@ def check_resolution(resolution: float) -> None:
         raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
 
 
-def touched_segments(
-    onsets: NDArray[np.float64], offsets: NDArray[np.float64], resolution: float
-) -> tuple[Ints, Ints]:
-    """Return the first segment that each event touches and the one after its last.
+def touched_segments(onsets: Reals, offsets: Reals, resolution: float) -> tuple[Ints, Ints]:
+    """Return the first segment that each event overlaps, and the one after its last.
 
     >>> touched_segments(np.array([0.5, 2.0]), np.array([2.0, 2.1]), 1.0)
     (array([0, 2]), array([2, 3]))
     """
-    with np.errstate(over="ignore"):  # told below, as what it is
+    with np.errstate(over="ignore"):  # reported below
         first, stop = np.floor(onsets / resolution), np.ceil(offsets / resolution)
-    if len(stop) and stop.max() > _MOST_SEGMENTS:
+    if len(stop) and stop.max() > _MAX_SEGMENTS:
         raise SettingError(
             f"An event that ends at {offsets.max():g} s has too many segments of {resolution:g} s. "
-            "Give a coarser resolution, or check the times: they are seconds."
+            "Pass a larger resolution=, or check that the times are in seconds."
         )
     first = np.maximum(first, 0)
     return first.astype(np.int64), np.maximum(stop, first).astype(np.int64)
 
 
-def _count(sides: Sides, resolution: float) -> dict[str, Ints]:
-    n_files, n_classes = len(sides.files), len(sides.labels)
+def _count_block(events: AlignedEvents, resolution: float) -> dict[str, Ints]:
+    n_files, n_classes = len(events.files), len(events.labels)
     # (events, 4): file, class, first segment, the one after the last
-    found = [_find_spans(side, resolution) for side in (sides.reference, sides.estimate)]
-    spans = np.concatenate(found)
-    in_reference = np.repeat([True, False], [len(side) for side in found])
+    parts = [_segment_spans(each, resolution) for each in (events.reference, events.estimate)]
+    spans = np.concatenate(parts)
+    in_reference = np.repeat([True, False], [len(part) for part in parts])
     n_segments = np.zeros(n_files, np.int64)
     np.maximum.at(n_segments, spans[:, 0], spans[:, 3])
     before = np.cumsum(n_segments) - n_segments
@@ -260,55 +267,57 @@ def _count(sides: Sides, resolution: float) -> dict[str, Ints]:
     if stride * n_classes >= 2**62:
         raise SettingError(
             f"{stride:,} segments of {resolution:g} s with {n_classes} classes cannot be counted. "
-            "Give a coarser resolution, or check the times: they are seconds."
+            "Pass a larger resolution=, or check that the times are in seconds."
         )
 
-    offsets = spans[:, 1] * stride + before[spans[:, 0]]
+    # One time line per class, one after the other; on each of them file after file.
+    shift = spans[:, 1] * stride + before[spans[:, 0]]
     either = np.stack([in_reference, ~in_reference], axis=1)
-    begin, length, level = _cut(spans[:, 2] + offsets, spans[:, 3] + offsets, either)
-    active = level > 0  # (pieces, 2): overlapping events of one class count once
+    begin, length, depth = _split(spans[:, 2] + shift, spans[:, 3] + shift, either)
+    active = depth > 0  # (pieces, 2): overlapping events of one class count once
     some = active.any(axis=1)
     begin, length, (ref, est) = begin[some], length[some], active[some].T
-    of_class, time = np.divmod(begin, stride)
-    of_file = np.searchsorted(before, time, side="right") - 1
+    class_index, time = np.divmod(begin, stride)
+    file_index = np.searchsorted(before, time, side="right") - 1
     tp, fp, fn = (np.zeros((n_files, n_classes), np.int64) for _ in range(3))
     for table, kind in ((tp, ref & est), (fp, est & ~ref), (fn, ref & ~est)):
-        np.add.at(table, (of_file[kind], of_class[kind]), length[kind])
+        np.add.at(table, (file_index[kind], class_index[kind]), length[kind])
 
-    time, length, level = _cut(time, time + length, np.stack([ref, est, ref & est], axis=1))
-    of_file = np.searchsorted(before, time, side="right") - 1
-    n_ref, n_est, n_both = level.T  # active classes in each piece
+    # Now all classes on one time line.
+    time, length, depth = _split(time, time + length, np.stack([ref, est, ref & est], axis=1))
+    file_index = np.searchsorted(before, time, side="right") - 1
+    n_ref, n_est, n_both = depth.T  # active classes in each piece
 
-    def summed(n_errors: Ints) -> Ints:
+    def per_file_sum(n_errors: Ints) -> Ints:
         per_file = np.zeros(n_files, np.int64)
-        np.add.at(per_file, of_file, n_errors * length)
+        np.add.at(per_file, file_index, n_errors * length)
         return per_file
 
     return {
         "tp": tp,
         "fp": fp,
         "fn": fn,
-        "substitutions": summed(np.minimum(n_ref, n_est) - n_both),
-        "deletions": summed(np.maximum(0, n_ref - n_est)),
-        "insertions": summed(np.maximum(0, n_est - n_ref)),
+        "substitutions": per_file_sum(np.minimum(n_ref, n_est) - n_both),
+        "deletions": per_file_sum(np.maximum(0, n_ref - n_est)),
+        "insertions": per_file_sum(np.maximum(0, n_est - n_ref)),
         "n_segments": n_segments,
     }
 
 
-def _find_spans(side: Side, resolution: float) -> Ints:
-    first, stop = touched_segments(side.onsets, side.offsets, resolution)
-    return np.column_stack([side.of_file, side.of_class, first, stop])
+def _segment_spans(events: EventArrays, resolution: float) -> Ints:
+    first, stop = touched_segments(events.onsets, events.offsets, resolution)
+    return np.column_stack([events.file_index, events.class_index, first, stop])
 
 
-def _cut(starts: Ints, stops: Ints, weights: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
-    """Cut the line at every start and stop.
+def _split(starts: Ints, stops: Ints, kinds: Bools) -> tuple[Ints, Ints, Ints]:
+    """Split the time line at every start and stop.
 
     Returns:
-        Where each piece begins, its length, and the sums (pieces, kinds) of `weights`
-        (intervals, kinds) over the intervals that cover it.
+        Where each piece begins, its length, and how many intervals of each kind cover it
+        (pieces, kinds); `kinds` is (intervals, kinds).
     """
-    places, place = np.unique(np.concatenate([starts, stops]), return_inverse=True)
-    change = np.zeros((len(places), weights.shape[1]), np.int64)
-    signed = weights.astype(np.int64)
-    np.add.at(change, place, np.concatenate([signed, -signed]))
-    return places[:-1], np.diff(places), np.cumsum(change, axis=0)[:-1]
+    bounds, index = np.unique(np.concatenate([starts, stops]), return_inverse=True)
+    change = np.zeros((len(bounds), kinds.shape[1]), np.int64)
+    signed = kinds.astype(np.int64)
+    np.add.at(change, index, np.concatenate([signed, -signed]))
+    return bounds[:-1], np.diff(bounds), np.cumsum(change, axis=0)[:-1]

@@ -1,4 +1,4 @@
-"""An evaluation -> its pictures, in a folder."""
+"""Figures of an evaluation, written to a folder."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.confusion import segment_confusion
-from earmark.metrics.evaluation import Evaluation, SystemOutput
+from earmark.metrics.evaluation import Evaluation
+from earmark.metrics.system_output import SystemOutput
 from earmark.plots.figure import save
 from earmark.plots.scores import (
     plot_class_scores,
@@ -18,15 +19,31 @@ from earmark.plots.scores import (
 
 def draw_evaluation(
     folder: str | os.PathLike[str],
-    truth: SystemOutput,
+    reference: SystemOutput,
     systems: Sequence[SystemOutput],
     evaluation: Evaluation,
 ) -> Iterator[Path]:
-    """Draw all that the answers allow for; yield the path of each picture.
+    """Draw every figure that the outputs allow for; yield the path of each.
 
-    The F1 of every class goes into `segment_f1.png`, all systems side by side. Of each system,
-    numbered from 1, go the confusion of segments into `confusion_1.png`, and of its score curves
-    `precision_recall_1.png`, `psd_roc1_1.png` and `psd_roc2_1.png`.
+    Figures of all systems are the F1 per class: `segment_f1.png`, `event_f1.png`, `clip_f1.png`.
+    Figures per system, numbered from 1, are the confusion matrix of segments, `confusion_1.png`,
+    and with frame-level scores `precision_recall_1.png`, `psd_roc1_1.png` and `psd_roc2_1.png`.
+
+    Args:
+        folder: where to write.
+        reference: the reference.
+        systems: the output of each system.
+        evaluation: `evaluate(reference, systems)`.
+
+    >>> import tempfile
+    >>> from earmark.formats.events import Event
+    >>> from earmark.metrics.evaluation import Scoring, evaluate
+    >>> output = SystemOutput("mine", {"a.wav": [Event(0, 1, "dog")]})
+    >>> evaluation = evaluate(output, [output], Scoring(n_bootstrap=0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     paths = draw_evaluation(folder, output, [output], evaluation)
+    ...     [path.name for path in paths]
+    ['segment_f1.png', 'event_f1.png', 'clip_f1.png', 'confusion_1.png']
     """
     out = Path(folder)
     for part in ("segment", "event", "clip"):
@@ -42,29 +59,29 @@ def draw_evaluation(
         }
         if bars:
             yield save(plot_class_scores(bars, f"{part} F1"), out / f"{part}_f1.png")
-    for number, (answer, system) in enumerate(zip(systems, evaluation.systems, strict=True), 1):
-        if "segment" in system.counts and truth.events is not None and answer.events is not None:
-            found = segment_confusion(
-                truth.events, answer.events, resolution=evaluation.scoring.resolution
+    for number, (output, system) in enumerate(zip(systems, evaluation.systems, strict=True), 1):
+        if reference.events is not None and output.events is not None:
+            confusion = segment_confusion(
+                reference.events, output.events, resolution=evaluation.scoring.resolution
             )
-            unit = f"segments of {found.resolution:g} s"
-            picture = plot_confusion(found.matrix, found.labels, unit)
-            yield save(picture, out / f"confusion_{number}.png")
+            unit = f"segments of {confusion.resolution:g} s"
+            figure = plot_confusion(confusion.matrix, confusion.labels, unit)
+            yield save(figure, out / f"confusion_{number}.png")
         if "best_segment" in system.counts:
-            curves = system.counts["best_segment"].precision_recall()
-            pairs = {label: (curve.recall, curve.precision) for label, curve in curves.items()}
+            by_class = system.counts["best_segment"].precision_recall()
+            pairs = {label: (own.recall, own.precision) for label, own in by_class.items()}
             yield save(plot_precision_recall(pairs), out / f"precision_recall_{number}.png")
         for scenario in ("psds1", "psds2"):
             if scenario not in system.counts:
                 continue
             counts = system.counts[scenario]
             scores = counts.scores()
-            picture = plot_psd_roc(
+            figure = plot_psd_roc(
                 (scores.roc.efpr, scores.roc.tpr),
                 {label: (roc.efpr, roc.tpr) for label, roc in scores.class_rocs.items()},
                 counts.max_efpr,
             )
-            yield save(picture, out / f"psd_roc{scenario[-1]}_{number}.png")
+            yield save(figure, out / f"psd_roc{scenario[-1]}_{number}.png")
 
 
 def _bar(interval: Interval) -> tuple[float, float, float]:

@@ -1,7 +1,7 @@
-"""An empty figure -> a picture file: what all pictures share.
+"""Creating and saving figures.
 
-Conventions: every `plot_...` returns a matplotlib Figure (the extra `plot`) and shows nothing;
-`save` writes it beside and moves it into place.
+Conventions: every `plot_...` returns a matplotlib figure (the extra `plot`) and shows nothing;
+`save` writes it atomically.
 """
 
 import os
@@ -17,7 +17,7 @@ INK, BLUE, RED, SAND = "#222222", "#1f5fa8", "#c2402f", "#d9c9a8"
 
 
 def new_figure(**settings: Any) -> "Figure":
-    """Return an empty figure, or say what to install.
+    """Return an empty figure; raise with the install command if matplotlib is missing.
 
     >>> new_figure(figsize=(4, 3)).get_size_inches().tolist()
     [4.0, 3.0]
@@ -26,15 +26,15 @@ def new_figure(**settings: Any) -> "Figure":
         from matplotlib.figure import Figure
     except ImportError:
         raise SettingError(
-            "Pictures need matplotlib; install it with: pip install 'earmark[plot]'"
+            "Figures need matplotlib. Install it with: pip install 'earmark[plot]'"
         ) from None
     return Figure(layout="constrained", **settings)
 
 
 def plain_text(label: str) -> str:
-    r"""Return a label so that matplotlib shows it as it is: no formulas, nothing hidden.
+    r"""Return a label escaped, so that matplotlib shows it literally.
 
-    A dollar begins a formula, and an underscore at the front hides an entry from the legend.
+    A dollar sign starts a formula, and a leading underscore hides an entry from the legend.
 
     >>> print(plain_text("cash $ register"))
     cash \$ register
@@ -44,10 +44,16 @@ def plain_text(label: str) -> str:
 
 
 def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
-    """Write the picture in the format of its suffix; return its path."""
+    """Write the figure in the format of its suffix; return its path.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(new_figure(), Path(folder, "empty.png")).name
+    'empty.png'
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.stem}.partial{target.suffix}")
-    figure.savefig(beside, dpi=110)
-    beside.replace(target)
+    partial = target.with_name(f".{target.stem}.partial{target.suffix}")
+    figure.savefig(partial, dpi=110)
+    partial.replace(target)
     return target

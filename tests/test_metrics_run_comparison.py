@@ -1,4 +1,4 @@
-"""Two systems over seeds: tables of old books, brute-force twins, and how often it holds."""
+"""Two systems over runs: textbook tables, brute-force twins, and coverage."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
-from earmark.metrics.seeds import compare_runs, correct_p_values, student_quantile
+from earmark.metrics.run_comparison import compare_runs, correct_p_values, student_quantile
 
 scores = st.floats(-1, 1).map(lambda score: round(score, 3))
 pairs = st.lists(st.tuples(scores, scores), min_size=2, max_size=8)
@@ -44,7 +44,7 @@ class TestStudent:
 
 
 @given(pairs)
-def test_all_flips_are_tried_as_by_hand(runs):
+def test_all_sign_flips_are_tried(runs):
     a, b = zip(*runs, strict=True)
     differences = [y - x for x, y in runs]
     sums = [
@@ -75,7 +75,7 @@ def test_equal_runs_do_not_differ():
     assert (found.difference, found.low, found.high, found.p_value) == (0, 0, 0, 1)
 
 
-def test_many_runs_are_flipped_by_chance_and_come_near_all_flips():
+def test_random_sign_flips_of_many_runs_approximate_all_flips():
     rng = np.random.default_rng(0)
     a = rng.normal(size=18)
     b = a + rng.normal(0.3, 1, 18)
@@ -89,7 +89,7 @@ def test_many_runs_are_flipped_by_chance_and_come_near_all_flips():
 
 
 def test_the_interval_of_students_own_example_is_that_of_the_books():
-    """Hours of sleep that two drugs gave ten patients (Student 1908), as R's t.test tells them."""
+    """Hours of sleep of ten patients with two drugs (Student 1908), results from R's t.test."""
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
     second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
     found = compare_runs(first, second)
@@ -97,7 +97,7 @@ def test_the_interval_of_students_own_example_is_that_of_the_books():
     assert (found.low, found.high) == pytest.approx((0.7001142, 2.4598858), abs=1e-7)
 
 
-def test_students_interval_holds_with_five_seeds_and_a_bootstrap_does_not():
+def test_students_interval_covers_with_five_seeds_and_a_bootstrap_does_not():
     rng = np.random.default_rng(0)
     student = boot = 0
     for _ in range(2000):
@@ -112,13 +112,13 @@ def test_students_interval_holds_with_five_seeds_and_a_bootstrap_does_not():
 
 
 @pytest.mark.parametrize("n_runs", [6, 8, 20])
-def test_under_the_null_a_small_p_value_is_as_rare_as_it_says(n_runs):
+def test_under_the_null_hypothesis_a_small_p_value_is_as_rare_as_its_value(n_runs):
     rng = np.random.default_rng(1)
     p_values = [
         compare_runs(*rng.normal(size=(2, n_runs)), n_permutations=400).p_value for _ in range(600)
     ]
     for q in (0.05, 0.25, 0.5):
-        # Few runs have few p-values: none is told more often than it says.
+        # Few runs have few possible p-values: none is more frequent than its value.
         assert np.mean(np.array(p_values) <= q) < q + 3 * (q * (1 - q) / 600) ** 0.5
     assert np.mean(np.array(p_values) <= 0.5) > 0.4
 
@@ -148,7 +148,7 @@ class TestHolm:
         assert correct_p_values([]) == []
         assert correct_p_values([0.2]) == [0.2]
 
-    def test_what_is_no_p_value_is_told(self):
+    def test_an_invalid_p_value_raises(self):
         with pytest.raises(SettingError, match=r"between 0 and 1\. Got 1\.5"):
             correct_p_values([0.1, 1.5])
 
@@ -162,12 +162,12 @@ class TestErrors:
         with pytest.raises(DataError, match=r"at least two runs of each system\. Got 1"):
             compare_runs([1.0], [2.0])
 
-    def test_an_undefined_score_is_told_with_its_run(self):
+    def test_an_undefined_score_raises_with_its_run(self):
         with pytest.raises(DataError, match="Run 2 of the second system has the score nan"):
             compare_runs([0.1, 0.2], [0.1, math.nan])
 
-    def test_one_score_a_run(self):
-        with pytest.raises(SettingError, match=r"The first system has shape \(2, 2\)"):
+    def test_scores_must_be_one_per_run(self):
+        with pytest.raises(SettingError, match=r"The first system has the shape \(2, 2\)"):
             compare_runs(np.zeros((2, 2)), [1, 2])
 
     @pytest.mark.parametrize("level", [0, 1, 95, math.nan])

@@ -1,4 +1,4 @@
-"""Two systems on the same clips: brute-force twins, the null, power, and what is no pair."""
+"""Two systems on the same clips: brute-force twins, the null hypothesis, power, errors."""
 
 import itertools
 import json
@@ -11,22 +11,21 @@ import pytest
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.metrics import count_segments
-from earmark.metrics.bootstrap import score_paths, score_table
 from earmark.metrics.clip import ClipCounts, count_clips
-from earmark.metrics.paired import compare_systems
+from earmark.metrics.system_comparison import compare_systems
 
 LABELS = ("cat", "dog", "owl")
 
 
 def simulate_pair(rng, n_clips, gains=(1.5, 1.5)):
-    """Two systems hear the same clips of two classes; `gains` tell how well each does."""
-    truth = rng.random((n_clips, 2)) < [0.4, 0.2]
-    hard = rng.normal(size=(n_clips, 1)) * (2 * truth - 1) / 2  # for both alike
+    """Two systems on the same clips of two classes; `gains` is how well each does."""
+    ref = rng.random((n_clips, 2)) < [0.4, 0.2]
+    hard = rng.normal(size=(n_clips, 1)) * (2 * ref - 1) / 2  # the same for both
     files = tuple(map(str, range(n_clips)))
     pair = []
     for gain in gains:
-        probs = hard + truth * gain + rng.normal(size=truth.shape)
-        pair.append(ClipCounts(files, ("cat", "dog"), truth, probs > 0.8, probs))
+        probs = hard + ref * gain + rng.normal(size=ref.shape)
+        pair.append(ClipCounts(files, ("cat", "dog"), ref, probs > 0.8, probs))
     return pair
 
 
@@ -64,11 +63,11 @@ either = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS.keys())
 @either
 class TestEveryScorer:
     def test_every_score_is_there_with_both_values_and_their_difference(self, pair):
-        found = compare_systems(*pair, n_draws=100, n_permutations=100)
-        tables = [each.measure() for each in pair]
-        paths = score_paths(tables[0], pair[0].labels)
+        found = compare_systems(*pair, n_bootstrap=100, n_permutations=100)
+        tables = [each.weighted_scores() for each in pair]
+        paths = tables[0].paths(pair[0].labels)
         assert list(leaves_of(found)) != []
-        for path, a, b in zip(paths, *(score_table(each)[0] for each in tables), strict=True):
+        for path, a, b in zip(paths, *(each.table()[0] for each in tables), strict=True):
             one = leaves_of(found)[path]
             assert (one.a, one.b) == pytest.approx((a, b), nan_ok=True)
             assert one.difference == pytest.approx(b - a, nan_ok=True)
@@ -78,8 +77,8 @@ class TestEveryScorer:
                 assert found.smallest_p <= one.p_value <= 1
 
     def test_the_other_way_round_only_the_signs_differ(self, pair):
-        there = leaves_of(compare_systems(*pair, n_draws=100, n_permutations=200))
-        back = leaves_of(compare_systems(*pair[::-1], n_draws=100, n_permutations=200))
+        there = leaves_of(compare_systems(*pair, n_bootstrap=100, n_permutations=200))
+        back = leaves_of(compare_systems(*pair[::-1], n_bootstrap=100, n_permutations=200))
         for path, one in there.items():
             assert back[path].p_value == one.p_value
             assert back[path].difference == pytest.approx(-one.difference)
@@ -87,29 +86,29 @@ class TestEveryScorer:
             assert ends == pytest.approx((one.low, one.high), abs=1e-12)
 
     def test_a_system_does_not_differ_from_itself(self, pair):
-        for one in leaves_of(compare_systems(pair[0], pair[0], n_draws=50)).values():
+        for one in leaves_of(compare_systems(pair[0], pair[0], n_bootstrap=50)).values():
             assert (one.difference, one.low, one.high, one.p_value) == (0, 0, 0, 1)
 
     def test_the_same_seed_gives_the_same_result_and_another_another(self, pair):
-        settings = {"n_draws": 60, "n_permutations": 60}
+        settings = {"n_bootstrap": 60, "n_permutations": 60}
         same, again, other = (compare_systems(*pair, **settings, seed=s) for s in (1, 1, 2))
         assert same == again
         assert same != other
 
     def test_the_chunks_make_no_difference(self, pair, monkeypatch):
-        whole = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        whole = compare_systems(*pair, n_bootstrap=50, n_permutations=50).to_dict()
         monkeypatch.setattr("earmark.metrics.bootstrap._CHUNK_VALUES", 28 * len(pair[0].files))
-        parts = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        parts = compare_systems(*pair, n_bootstrap=50, n_permutations=50).to_dict()
         assert leaves(parts) == pytest.approx(leaves(whole), abs=1e-12)
 
     def test_machines_can_read_it(self, pair):
-        as_dict = compare_systems(*pair, n_draws=50, n_permutations=50).to_dict()
+        as_dict = compare_systems(*pair, n_bootstrap=50, n_permutations=50).to_dict()
         assert json.loads(json.dumps(as_dict)) == as_dict
         assert as_dict["n_files"] == len(pair[0].files)
 
 
 class TestPermutations:
-    def test_with_few_files_every_swap_is_tried_as_by_hand(self):
+    def test_with_few_files_every_permutation_is_tried(self):
         rng = np.random.default_rng(5)
         reference = {f"{at}": [Event(0, rng.uniform(1, 9), "dog")] for at in range(7)}
         systems = [
@@ -121,24 +120,24 @@ class TestPermutations:
         differences = []
         for swap in itertools.product([False, True], repeat=7):
             mixed = [
-                {n: systems[side ^ s][n] for n, s in zip(reference, swap, strict=True)}
-                for side in (0, 1)
+                {n: systems[each ^ s][n] for n, s in zip(reference, swap, strict=True)}
+                for each in (0, 1)
             ]
             a, b = (count_segments(reference, each).scores() for each in mixed)
             differences.append(b.f_measure - a.f_measure)
         at_least = np.abs(differences) >= abs(differences[0]) - 1e-9
         assert found.overall["f_measure"]["f_measure"].p_value == at_least.mean()
 
-    def test_chance_comes_near_what_all_swaps_give(self):
+    def test_random_permutations_approximate_all_permutations(self):
         pair = segment_pair(seed=2, n_files=11)
-        exact = leaves_of(compare_systems(*pair, n_draws=40, n_permutations=2**11))
-        chance = leaves_of(compare_systems(*pair, n_draws=40, n_permutations=2**11 - 1))
+        exact = leaves_of(compare_systems(*pair, n_bootstrap=40, n_permutations=2**11))
+        chance = leaves_of(compare_systems(*pair, n_bootstrap=40, n_permutations=2**11 - 1))
         for path, one in exact.items():
             assert chance[path].p_value == pytest.approx(one.p_value, abs=0.05)
 
     @pytest.mark.parametrize("seed", [2, 3, 7])
     def test_differences_that_are_equal_in_numbers_are_so_in_floats(self, seed):
-        """The mean of recalls, as fractions: in seed 3 floats alone would say 0.47, not 0.78."""
+        """The mean of recalls, as fractions: with seed 3 floats alone would give 0.47, not 0.78."""
         rng = np.random.default_rng(seed)
         reference, *systems = (
             {f"{at}": set(rng.choice(LABELS, 2).tolist()) for at in range(8)} for _ in range(3)
@@ -159,8 +158,8 @@ class TestPermutations:
         recall = found.class_wise_average["f_measure"]["recall"]
         assert recall.p_value == sum(each >= sums[0] for each in sums) / 256
 
-    def test_by_chance_a_clip_is_swapped_as_often_as_not(self):
-        """One system alone finds 15 clips, the other 3: the sign test of the books."""
+    def test_a_random_permutation_swaps_half_of_the_clips(self):
+        """15 clips are right in one system only, 3 in the other only: the textbook sign test."""
         reference = {f"{at}": ["dog"] for at in range(18)}
         few, many = ({f"{at}": ["dog"] for at in which} for which in (range(3), range(3, 18)))
         found = compare_systems(
@@ -171,10 +170,10 @@ class TestPermutations:
         recall = found.overall["f_measure"]["recall"]
         assert recall.p_value == pytest.approx(p_value, abs=0.002)  # three standard errors
 
-    def test_it_never_says_zero(self):
+    def test_the_p_value_is_never_zero(self):
         reference = {f"{at}": ["dog"] for at in range(50)}
         pair = [count_clips(reference, found, labels=["dog"]) for found in ({}, reference)]
-        found = compare_systems(*pair, n_draws=40, n_permutations=99)
+        found = compare_systems(*pair, n_bootstrap=40, n_permutations=99)
         assert found.overall["f_measure"]["recall"].p_value == found.smallest_p == 0.01
 
 
@@ -186,8 +185,8 @@ class TestUndefined:
         assert all(map(math.isnan, (one.difference, one.low, one.high, one.p_value)))
         assert one.n_undefined == 1000
 
-    def test_swaps_without_a_score_do_not_count(self):
-        """Where one system is silent its precision is undefined, and so is that of few swaps."""
+    def test_permutations_without_a_score_do_not_count(self):
+        """Without detections precision is undefined, and it is in few permutations."""
         reference = {f"{at}": ["dog"] for at in range(3)}
         found = [{"0": ["dog"]}, reference]
         pair = [count_clips(reference, each) for each in found]
@@ -196,21 +195,21 @@ class TestUndefined:
 
 
 class TestErrors:
-    def test_other_files_are_told_with_one_of_them(self):
+    def test_different_files_raise_with_one_of_them(self):
         pair = [count_clips({name: ["dog"], "b": []}, {}) for name in ("a", "c")]
         with pytest.raises(
-            DataError, match=r"different files \(2 are in one of them only, such as a"
+            DataError, match=r"different files: 2 are in one of them only, such as a"
         ):
             compare_systems(*pair)
 
-    def test_another_order_of_files_is_told(self):
+    def test_another_order_of_files_raises(self):
         pair = [count_clips({name: ["dog"] for name in names}, {}) for names in ("ab", "ba")]
-        with pytest.raises(DataError, match=r"in order.*same reference"):
+        with pytest.raises(DataError, match=r"their order differs.*same reference"):
             compare_systems(*pair)
 
-    def test_other_labels_are_told_with_one_of_them(self):
+    def test_different_labels_raise_with_one_of_them(self):
         pair = [count_clips({"a": ["dog"], "b": []}, {"a": found}) for found in (["cat"], [])]
-        with pytest.raises(DataError, match=r"'cat' is in one of them only.*labels="):
+        with pytest.raises(DataError, match=r"only one of them has 'cat'.*labels="):
             compare_systems(*pair)
 
     def test_two_scorers_are_no_pair(self):
@@ -243,25 +242,25 @@ def simulate_tests(gains, n_sets, n_clips=40):
     found = {name: [] for name in SCORES}
     for seed in range(n_sets):
         pair = simulate_pair(rng, n_clips, gains)
-        every = leaves_of(compare_systems(*pair, n_draws=200, n_permutations=199, seed=seed))
+        every = leaves_of(compare_systems(*pair, n_bootstrap=200, n_permutations=199, seed=seed))
         for name, path in SCORES.items():
             one = every[path]
             found[name].append((one.p_value, one.low, one.high))
     return {name: np.array(rows) for name, rows in found.items()}
 
 
-def test_systems_that_are_alike_are_told_apart_as_rarely_as_the_p_value_says():
+def test_equivalent_systems_differ_significantly_as_rarely_as_the_p_value():
     for name, rows in simulate_tests((1.5, 1.5), n_sets=400).items():
         p_value, low, high = rows.T
         for q in (0.05, 0.2, 0.5, 0.8):
             below, error = np.mean(p_value <= q), (q * (1 - q) / 400) ** 0.5
             assert below < q + 3 * error, name
-            if name == "mAP":  # counts are tied in many swaps, and then p-values are larger
+            if name == "mAP":  # counts are tied in many permutations, and then p-values are larger
                 assert below > q - 3 * error
-        least = 0.86 if name == "mAP" else 0.90  # few clips of a class: 0.88, as the module says
+        least = 0.86 if name == "mAP" else 0.90  # few clips per class: 0.88, see the module
         assert least <= np.mean((low <= 0) & (high >= 0)) <= 0.98, name
 
 
-def test_a_real_difference_is_found():
+def test_a_real_difference_is_significant():
     for name, rows in simulate_tests((0.5, 2.5), n_sets=50, n_clips=150).items():
         assert np.mean(rows[:, 0] < 0.05) > 0.8, name

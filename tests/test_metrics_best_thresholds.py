@@ -1,4 +1,4 @@
-"""Bests: every claim is reached by its thresholds, and no threshold tried one by one is better."""
+"""Best thresholds: each reaches its score, and no threshold tried one by one is better."""
 
 import itertools
 import json
@@ -11,19 +11,24 @@ from hypothesis import strategies as st
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, read_events
 from earmark.formats.scores import ScoreCurve, ScoreCurves
-from earmark.metrics.bests import (
-    Collars,
-    Intersections,
-    Segments,
+from earmark.metrics.best_thresholds import (
+    CollarCriterion,
+    IntersectionCriterion,
+    SegmentCriterion,
     best_scores,
-    count_bests,
+    count_thresholds,
 )
 from earmark.metrics.event import event_scores
+from earmark.metrics.operating_points import threshold_between
 from earmark.metrics.segment import segment_scores
-from earmark.metrics.stops import midway
 
 LABELS = ["cat", "dog", "owl"]
-CRITERIA = [Segments(1.0), Segments(0.5), Collars(0.5, 0.5, 0.5), Collars(2.0, 2.0)]
+CRITERIA = [
+    SegmentCriterion(1.0),
+    SegmentCriterion(0.5),
+    CollarCriterion(0.5, 0.5, 0.5),
+    CollarCriterion(2.0, 2.0, 0.0),
+]
 
 
 def decode(curves, thresholds):
@@ -40,9 +45,9 @@ def decode(curves, thresholds):
 
 
 def score(reference, curves, criterion, thresholds):
-    """(F-measure, error rate) overall and of each class, by our other scorers."""
+    """(F-measure, error rate) overall and class-wise, by our other scorers."""
     estimate = decode(curves, thresholds)
-    if isinstance(criterion, Segments):
+    if isinstance(criterion, SegmentCriterion):
         scores = segment_scores(reference, estimate, curves.labels, criterion.resolution)
     else:
         scores = event_scores(
@@ -54,8 +59,8 @@ def score(reference, curves, criterion, thresholds):
             percentage_of_length=criterion.percentage_of_length,
         )
     figures = {None: scores.overall} | scores.class_wise
-    # Of events a wrong class is two errors to the bests, and one substitution to event_scores.
-    twice = 0 if isinstance(criterion, Segments) else 1
+    # A wrong class of an event is two errors in best_scores and one substitution in event_scores.
+    twice = 0 if isinstance(criterion, SegmentCriterion) else 1
     return {
         at: (
             np.nan_to_num(own["f_measure"]["f_measure"]),
@@ -91,20 +96,20 @@ def cases(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.sampled_from(CRITERIA))
-def test_no_threshold_is_better_and_the_one_told_is_as_good(case, criterion):
+def test_no_threshold_is_better_and_the_reported_one_reaches_the_score(case, criterion):
     reference, curves = case
-    bests = best_scores(reference, curves, criterion)
+    result = best_scores(reference, curves, criterion)
     levels = [*range(5), np.inf]
     tried = [
         score(reference, curves, criterion, dict.fromkeys(curves.labels, level)) for level in levels
     ]
     for kind, choose, name in ((0, max, "f_measure"), (1, min, "error_rate")):
-        best = bests.overall[name]
+        best = result.overall[name]
         assert best.value == pytest.approx(choose(each[None][kind] for each in tried))
         reached = score(reference, curves, criterion, best.thresholds)[None][kind]
         assert reached == pytest.approx(best.value)
         for label in curves.labels:
-            own = bests.class_wise[label][name]
+            own = result.class_wise[label][name]
             if own.n_ref == 0:
                 assert np.isnan(own.value)
                 continue
@@ -117,53 +122,53 @@ def test_no_threshold_is_better_and_the_one_told_is_as_good(case, criterion):
 
 @settings(max_examples=40, deadline=None)
 @given(cases(), st.sampled_from([CRITERIA[0], CRITERIA[2]]))
-def test_with_a_threshold_for_each_class_nothing_is_better_either(case, criterion):
+def test_with_one_threshold_per_class_nothing_is_better_either(case, criterion):
     reference, curves = case
-    bests = best_scores(reference, curves, criterion)
+    result = best_scores(reference, curves, criterion)
     levels = [*range(5), np.inf]
     tried = [
         score(reference, curves, criterion, dict(zip(curves.labels, chosen, strict=True)))[None]
         for chosen in itertools.product(levels, repeat=len(curves.labels))
     ]
     best, least = max(each[0] for each in tried), min(each[1] for each in tried)
-    f_measure, error_rate = (bests.overall_by_class[x] for x in ("f_measure", "error_rate"))
+    f_measure, error_rate = (result.overall_by_class[x] for x in ("f_measure", "error_rate"))
     assert f_measure.value == pytest.approx(best)
-    assert least - 1e-12 <= error_rate.value <= bests.overall["error_rate"].value
-    if not isinstance(criterion, Segments):
+    assert least - 1e-12 <= error_rate.value <= result.overall["error_rate"].value
+    if not isinstance(criterion, SegmentCriterion):
         assert error_rate.value == pytest.approx(least)
     for at, claimed in enumerate((f_measure, error_rate)):
         reached = score(reference, curves, criterion, claimed.thresholds)[None][at]
         assert reached == pytest.approx(claimed.value)
 
 
-def in_seconds(scores, truth):
-    """Curves of a frame a second, and the events that are true in each of them."""
-    scores, truth = np.array(scores), np.array(truth)
+def in_seconds(scores, ref):
+    """Scores of one frame per second, and the reference events of each file."""
+    scores, ref = np.array(scores), np.array(ref)
     labels = LABELS[: scores.shape[1]]
-    events = [Event(at, at + 1, labels[column]) for at, column in np.argwhere(truth).tolist()]
+    events = [Event(at, at + 1, labels[column]) for at, column in np.argwhere(ref).tolist()]
     curve = ScoreCurve(np.arange(len(scores) + 1.0), scores)
     return {"a": events}, ScoreCurves(labels, {"a": curve})
 
 
 def try_all(scores):
-    """Thresholds (tried, classes), and what is active with each (tried, seconds, classes)."""
+    """Thresholds (tried, classes), and the active classes with each (tried, seconds, classes)."""
     levels = [*np.unique(scores), np.inf]
     thresholds = np.array(list(itertools.product(levels, repeat=scores.shape[1])))
     return thresholds, scores >= thresholds[:, None]
 
 
-def test_the_f_measure_with_a_threshold_for_each_class_is_not_left_after_one_round():
-    """One round: in each class what is best if the F-measure were that of a single threshold."""
+def test_the_f_measure_with_one_threshold_per_class_takes_several_iterations():
+    """One iteration: in each class the best if the F-measure were that of a single threshold."""
     rng = np.random.default_rng(0)
     n_short = 0
     for _ in range(40):
         scores = rng.integers(0, 8, (30, 3))
-        truth = rng.random((30, 3)) < [0.05, 0.2, 0.6]
+        ref = rng.random((30, 3)) < [0.05, 0.2, 0.6]
         thresholds, active = try_all(scores)
-        tp, n_est = (each.sum(axis=1) for each in (active & truth, active))
-        values = 2 * tp.sum(axis=1) / (n_est.sum(axis=1) + truth.sum())
-        bests = best_scores(*in_seconds(scores, truth), Segments(1.0))
-        assert bests.overall_by_class["f_measure"].value == pytest.approx(values.max())
+        tp, n_est = (each.sum(axis=1) for each in (active & ref, active))
+        values = 2 * tp.sum(axis=1) / (n_est.sum(axis=1) + ref.sum())
+        result = best_scores(*in_seconds(scores, ref), SegmentCriterion(1.0))
+        assert result.overall_by_class["f_measure"].value == pytest.approx(values.max())
         is_single = (thresholds == thresholds[:, :1]).all(axis=1)
         gains = (2 * tp - values[is_single].max() * n_est).sum(axis=1)
         n_short += values[np.argmax(gains)] < values.max() - 1e-9
@@ -171,7 +176,7 @@ def test_the_f_measure_with_a_threshold_for_each_class_is_not_left_after_one_rou
 
 
 @pytest.mark.parametrize(
-    ("scores", "truth"),
+    ("scores", "ref"),
     [
         ([[1, 2], [3, 3], [0, 0]], [[0, 1], [1, 0], [1, 0]]),
         (
@@ -181,44 +186,44 @@ def test_the_f_measure_with_a_threshold_for_each_class_is_not_left_after_one_rou
     ],
     ids=["from the best of each class only", "from the best single threshold only"],
 )
-def test_the_least_error_rate_of_segments_is_found_from_either_start(scores, truth):
-    scores, truth = np.array(scores), np.array(truth, bool)
+def test_the_least_error_rate_of_segments_is_found_from_either_start(scores, ref):
+    scores, ref = np.array(scores), np.array(ref, bool)
     _, active = try_all(scores)
-    most = np.maximum(active.sum(axis=2), truth.sum(axis=1)).sum(axis=1)
-    errors = most - (active & truth).sum(axis=(1, 2))
-    bests = best_scores(*in_seconds(scores, truth), Segments(1.0))
-    assert bests.overall_by_class["error_rate"].value == errors.min() / truth.sum()
-    assert bests.overall["error_rate"].value > errors.min() / truth.sum()
+    most = np.maximum(active.sum(axis=2), ref.sum(axis=1)).sum(axis=1)
+    errors = most - (active & ref).sum(axis=(1, 2))
+    result = best_scores(*in_seconds(scores, ref), SegmentCriterion(1.0))
+    assert result.overall_by_class["error_rate"].value == errors.min() / ref.sum()
+    assert result.overall["error_rate"].value > errors.min() / ref.sum()
 
 
 @pytest.mark.parametrize("criterion", CRITERIA[:3])
 @pytest.mark.parametrize("low", [0.5, np.nextafter(0.5, 1), 1.0, -1.0, 3.0, 0.0])
-def test_between_neighbouring_floats_a_threshold_parts_them_too(criterion, low):
+def test_a_threshold_also_separates_neighbouring_floats(criterion, low):
     high = np.nextafter(low, np.inf)
-    assert low < midway(high, low) <= high  # or the search one by one would not end
+    assert low < threshold_between(high, low) <= high  # or the coordinate descent would not end
     reference, curves = in_seconds([[low] * 2, [high] * 2, [low] * 2], [[0, 0], [1, 1], [0, 0]])
-    bests = best_scores(reference, curves, criterion)
+    result = best_scores(reference, curves, criterion)
     for at, name in enumerate(("f_measure", "error_rate")):
         for best in (
-            bests.overall[name],
-            bests.overall_by_class[name],
-            *(own[name] for own in bests.class_wise.values()),
+            result.overall[name],
+            result.overall_by_class[name],
+            *(own[name] for own in result.class_wise.values()),
         ):
             assert all(low < threshold <= high for threshold in best.thresholds.values())
-        reached = score(reference, curves, criterion, bests.overall[name].thresholds)[None][at]
-        assert reached == pytest.approx(bests.overall[name].value)
+        reached = score(reference, curves, criterion, result.overall[name].thresholds)[None][at]
+        assert reached == pytest.approx(result.overall[name].value)
 
 
 @given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300))
-def test_midway_the_upper_score_is_active_and_the_lower_is_not(a, b):
+def test_at_the_threshold_between_two_scores_the_upper_is_active_and_the_lower_is_not(a, b):
     lower, upper = sorted((a, b if a != b else np.nextafter(a, np.inf)))
     for above in (upper, np.nextafter(lower, np.inf)):
-        assert lower < midway(above, lower) <= above
+        assert lower < threshold_between(above, lower) <= above
 
 
 @pytest.fixture(scope="module")
 def real(dcase2017):
-    """The evaluation set with curves of noise, and bumps where the events are."""
+    """The evaluation set with scores of noise, higher where the events are."""
     reference = read_events(dcase2017 / "groundtruth_strong_label_evaluation_set.csv")
     rng = np.random.default_rng(0)
     labels = sorted({event.label for events in reference.values() for event in events})
@@ -233,27 +238,31 @@ def real(dcase2017):
     return reference, ScoreCurves(labels, curves)
 
 
-def test_what_is_claimed_of_real_lists_is_reached(real):
+def test_the_best_scores_of_real_lists_are_reached_by_their_thresholds(real):
     reference, curves = real
-    # names without suffix, as the curves have them
+    # names without suffix, as in the scores
     reference = {name.removesuffix(".wav"): events for name, events in reference.items()}
-    for criterion in (Segments(1.0), Collars(0.5, 0.5, 0.5)):
-        bests = best_scores(reference, curves, criterion)
-        for kind in (bests.overall, bests.overall_by_class):
+    for criterion in (SegmentCriterion(1.0), CollarCriterion(0.5, 0.5, 0.5)):
+        result = best_scores(reference, curves, criterion)
+        for kind in (result.overall, result.overall_by_class):
             for at, name in enumerate(("f_measure", "error_rate")):
                 reached = score(reference, curves, criterion, kind[name].thresholds)[None][at]
                 assert reached == pytest.approx(kind[name].value, abs=1e-12)
-        by_class = bests.overall_by_class
-        assert by_class["f_measure"].value > bests.overall["f_measure"].value
-        assert by_class["error_rate"].value < bests.overall["error_rate"].value
+        by_class = result.overall_by_class
+        assert by_class["f_measure"].value > result.overall["f_measure"].value
+        assert by_class["error_rate"].value < result.overall["error_rate"].value
 
 
-def test_a_draw_is_the_best_of_the_files_drawn(real):
+def test_a_bootstrap_sample_has_the_best_score_of_its_files(real):
     reference = dict(itertools.islice(real[0].items(), 30))
     weights = np.random.default_rng(1).multinomial(30, np.ones(30) / 30, 3).astype(float)
-    for criterion in (Segments(1.0), Collars(0.5, 0.5, 0.5), Intersections(0.5, 0.5)):
-        counts = count_bests(reference, real[1], criterion)
-        measured = counts.measure(weights)
+    for criterion in (
+        SegmentCriterion(1.0),
+        CollarCriterion(0.5, 0.5, 0.5),
+        IntersectionCriterion(0.5, 0.5),
+    ):
+        counts = count_thresholds(reference, real[1], criterion)
+        weighted = counts.weighted_scores(weights)
         for at, draw in enumerate(weights):
             copies = {
                 f"{copy}_{name}": name
@@ -267,11 +276,11 @@ def test_a_draw_is_the_best_of_the_files_drawn(real):
                 criterion,
             )
             for name in ("f_measure", "error_rate"):
-                value = measured.overall[name][name][at]
+                value = weighted.overall[name][name][at]
                 assert value == pytest.approx(again.overall[name].value)
-                average = measured.class_wise_average[name][name][at]
+                average = weighted.class_wise_average[name][name][at]
                 assert average == pytest.approx(again.class_wise_average[name])
-        both = counts.beside(counts)
+        both = counts.concatenate(counts)
         assert both.scores().overall["f_measure"].value == pytest.approx(
             counts.scores().overall["f_measure"].value
         )
@@ -282,7 +291,7 @@ def test_precision_and_recall_are_those_at_each_threshold(real):
         name.removesuffix(".wav"): events for name, events in itertools.islice(real[0].items(), 20)
     }
     curves = ScoreCurves(real[1].labels, {name: real[1][name] for name in reference})
-    found = count_bests(reference, curves, Segments(1.0)).precision_recall()
+    found = count_thresholds(reference, curves, SegmentCriterion(1.0)).precision_recall()
     label = max(found, key=lambda name: len(found[name].threshold))
     own = found[label]
     assert (np.diff(own.threshold) < 0).all()
@@ -299,40 +308,40 @@ class TestEdges:
     curves = ScoreCurves(["cat", "dog"], {"a": curve})
 
     def test_a_class_without_reference_is_nan_alone_but_counts_overall(self):
-        bests = best_scores({"a.wav": [Event(0, 2, "cat")]}, self.curves, Segments(1.0))
-        assert np.isnan(bests.class_wise["dog"]["f_measure"].value)
-        assert bests.class_wise_average["f_measure"] == 1.0
-        assert bests.overall["f_measure"].value == pytest.approx(2 / 3)
-        assert bests.overall_by_class["f_measure"].value == 1.0
-        assert bests.overall_by_class["error_rate"].value == 0.0
-        assert bests.overall_by_class["error_rate"].thresholds["dog"] > 0.3
+        result = best_scores({"a.wav": [Event(0, 2, "cat")]}, self.curves, SegmentCriterion(1.0))
+        assert np.isnan(result.class_wise["dog"]["f_measure"].value)
+        assert result.class_wise_average["f_measure"] == 1.0
+        assert result.overall["f_measure"].value == pytest.approx(2 / 3)
+        assert result.overall_by_class["f_measure"].value == 1.0
+        assert result.overall_by_class["error_rate"].value == 0.0
+        assert result.overall_by_class["error_rate"].thresholds["dog"] > 0.3
 
     def test_nothing_at_all_gives_nan_and_no_warning(self):
-        for criterion in (*CRITERIA, Intersections(0.5, 0.5)):
+        for criterion in (*CRITERIA, IntersectionCriterion(0.5, 0.5)):
             for reference in ({}, {"a": []}):
-                bests = best_scores(reference, self.curves, criterion)
-                assert np.isnan(bests.overall["f_measure"].value)
-                assert np.isnan(bests.overall_by_class["error_rate"].value)
-                assert np.isnan(bests.class_wise_average["error_rate"])
-                assert json.loads(json.dumps(bests.to_dict()))["n_files"] == len(reference)
+                result = best_scores(reference, self.curves, criterion)
+                assert np.isnan(result.overall["f_measure"].value)
+                assert np.isnan(result.overall_by_class["error_rate"].value)
+                assert np.isnan(result.class_wise_average["error_rate"])
+                assert json.loads(json.dumps(result.to_dict()))["n_files"] == len(reference)
 
-    def test_what_lies_past_the_curve_cannot_be_found(self):
-        bests = best_scores({"a": [Event(0, 5, "cat")]}, self.curves, Segments(1.0))
-        assert bests.class_wise["cat"]["f_measure"].recall == 0.4
+    def test_events_past_the_end_of_the_scores_cannot_be_detected(self):
+        result = best_scores({"a": [Event(0, 5, "cat")]}, self.curves, SegmentCriterion(1.0))
+        assert result.class_wise["cat"]["f_measure"].recall == 0.4
 
-    def test_durations_cut_segments_as_sed_scores_eval_does(self):
+    def test_durations_limit_the_segments_as_in_sed_scores_eval(self):
         reference = {"a": [Event(0, 5, "cat")]}
-        criterion = Segments(1.0, decimals=6, durations={"a.wav": 2.0})
+        criterion = SegmentCriterion(1.0, decimals=6, durations={"a.wav": 2.0})
         assert (
             best_scores(reference, self.curves, criterion).class_wise["cat"]["f_measure"].n_ref == 2
         )
-        with pytest.raises(DataError, match="'a' has no duration"):
-            best_scores(reference, self.curves, Segments(1.0, 6, {"b": 2.0}))
+        with pytest.raises(DataError, match="'a' has no entry in durations"):
+            best_scores(reference, self.curves, SegmentCriterion(1.0, 6, {"b": 2.0}))
 
-    def test_settings_that_cannot_work_are_told(self):
-        with pytest.raises(SettingError, match="durations have no part"):
-            Segments(1.0, durations={"a": 1.0})
-        with pytest.raises(SettingError, match="too many"):
-            best_scores({"a": []}, self.curves, Segments(1e-9))
+    def test_invalid_settings_raise(self):
+        with pytest.raises(SettingError, match="durations have no effect"):
+            SegmentCriterion(1.0, durations={"a": 1.0})
+        with pytest.raises(SettingError, match="more than the"):
+            best_scores({"a": []}, self.curves, SegmentCriterion(1e-9))
         with pytest.raises(SettingError, match="onset_collar"):
-            Collars(np.nan, 0.2)
+            CollarCriterion(np.nan, 0.2)
