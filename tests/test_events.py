@@ -124,8 +124,8 @@ class TestStrongTables:
             ("a.wav\t1\t2", "no label"),
             ("a.wav\t2\t1\tdog", "offset 1 comes before the onset 2"),
             ("a.wav\t-1\t1\tdog", "onset -1 is negative"),
-            ("a.wav\t1\t2\tdog\t0.5", "5 fields where 4 belong"),
-            ("\t1\t2\tdog", "names no file"),
+            ("a.wav\t1\t2\tdog\t0.5", "5 fields instead of 4"),
+            ("\t1\t2\tdog", "has no file name"),
             ('a.wav\t1\t2\t"dog', "a quote is opened and not closed"),
         ],
     )
@@ -250,7 +250,7 @@ class TestWeakTables:
             str(Path("x/dog/1.wav")): ("dog",),
             "cat/1.wav": ("cat",),
         }
-        with pytest.raises(DataError, match="lies in no folder"):
+        with pytest.raises(DataError, match="is in no folder"):
             tags_from_folders(["1.wav"])
 
 

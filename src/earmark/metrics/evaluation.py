@@ -25,7 +25,8 @@ from typing import Any
 
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event, EventTable, read_events, read_seconds
-from earmark.formats.scores import ScoreCurves, read_curves, stem_of
+from earmark.formats.names import rename_files, stem_of
+from earmark.formats.scores import ScoreCurves, read_curves
 from earmark.formats.tables import read_table
 from earmark.formats.tags import TagTable, read_tags
 from earmark.metrics.bests import count_bests
@@ -75,6 +76,19 @@ class SystemOutput:
         if self.tags is not None or self.events is None:
             return self.tags
         return tags_of(self.events)
+
+    def with_names_of(self, files: Collection[str]) -> "SystemOutput":
+        """Return the same output, its files named as in `files`; see `earmark.formats.names`.
+
+        >>> SystemOutput("mine", {"a.flac": []}).with_names_of(["a.wav"]).events
+        {'a.wav': []}
+        """
+        events = None if self.events is None else rename_files(self.events, files)
+        tags = None if self.tags is None else rename_files(self.tags, files)
+        curves = self.curves
+        if curves is not None:
+            curves = ScoreCurves(curves.labels, rename_files(curves, files))
+        return replace(self, events=events, tags=tags, curves=curves)
 
     def peaks(self, files: Tags, labels: Sequence[str]) -> dict[str, Any] | None:
         """Return file -> the largest score of each class in its curve; None without curves."""
@@ -378,6 +392,9 @@ def evaluate(
     tags = truth.found_tags
     if tags is None or not any(tags.values()):
         raise DataError(f"{truth.name} holds no event to compare with.")
+    systems = [system.with_names_of(tags) for system in systems]
+    if scoring.durations is not None:
+        scoring = replace(scoring, durations=rename_files(scoring.durations, tags))
     remarks = [sentence for system in systems for sentence in remarks_on(system, truth, tags)]
     remarks = list(dict.fromkeys(remarks))  # what is said of the truth is said once
     if scoring.durations is not None and not any(system.curves for system in systems):

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from earmark.errors import DataError, SettingError
-from earmark.formats.scores import stem_of
+from earmark.formats.names import stem_of
 from earmark.metrics.changes import Changes
 from earmark.metrics.runs import Bools, Ints, Reals, Stack
 from earmark.metrics.segment import check_resolution, touched_segments

@@ -29,7 +29,8 @@ import numpy as np
 
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event
-from earmark.formats.scores import ScoreCurves, stem_of
+from earmark.formats.names import stem_of
+from earmark.formats.scores import ScoreCurves
 from earmark.metrics.changes import Changes, Tally
 from earmark.metrics.criteria import Intersections
 from earmark.metrics.rates import Measured, class_averages

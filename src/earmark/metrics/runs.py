@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
-from earmark.formats.scores import ScoreCurves, stem_of, stems_of
+from earmark.formats.names import stem_of, stems_of
+from earmark.formats.scores import ScoreCurves
 from earmark.metrics.sides import Side, lay_out
 
 Ints = NDArray[np.int64]

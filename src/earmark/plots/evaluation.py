@@ -45,7 +45,9 @@ def draw_evaluation(
     for number, (answer, system) in enumerate(zip(systems, evaluation.systems, strict=True), 1):
         if "segment" in system.counts and truth.events is not None and answer.events is not None:
             found = segment_confusion(
-                truth.events, answer.events, resolution=evaluation.scoring.resolution
+                truth.events,
+                answer.with_names_of(truth.events).events or {},
+                resolution=evaluation.scoring.resolution
             )
             unit = f"segments of {found.resolution:g} s"
             picture = plot_confusion(found.matrix, found.labels, unit)

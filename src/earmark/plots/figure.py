@@ -1,7 +1,7 @@
 """An empty figure -> a picture file: what all pictures share.
 
 Conventions: every `plot_...` returns a matplotlib Figure (the extra `plot`) and shows nothing;
-`save` writes it beside and moves it into place.
+`save` writes it atomically.
 """
 
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.errors import SettingError
+from earmark.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +48,6 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     """Write the picture in the format of its suffix; return its path."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.stem}.partial{target.suffix}")
-    figure.savefig(beside, dpi=110)
-    beside.replace(target)
+    with atomic_path(target) as part:
+        figure.savefig(part, dpi=110)
     return target
