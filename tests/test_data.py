@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.data.batches import pad_batch
-from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.errors import AudioError, DataError, SettingError
 from earmark.formats.events import Event, write_events
 from earmark.formats.tags import read_tags, write_tags
@@ -24,6 +24,10 @@ def manifest_of(tags, labels=None):
     files = [f"{number}.wav" for number in range(len(tags))]
     labels = sorted({tag for of_clip in tags for tag in of_clip}) if labels is None else labels
     return Manifest(files, [Path(file) for file in files], [tuple(t) for t in tags], labels)
+
+
+def clips_in(folder, *files):
+    return Manifest(files, [Path(folder, file) for file in files], [()] * len(files), ())
 
 
 def read(folder, tags, labels=None):
@@ -84,17 +88,17 @@ class TestManifest:
         touch(tmp_path / "audio", "a.wav")
         with pytest.raises(DataError, match=r"weak.tsv:2: there is no label 'dgo'.*'dog'"):
             read(tmp_path, {"a.wav": ["dgo"]}, labels=["dog", "cat"])
-        with pytest.raises(DataError, match="label 'dog' is given twice"):
+        with pytest.raises(DataError, match="label 'dog' occurs twice"):
             read(tmp_path, {"a.wav": ["dog"]}, labels=["dog", "dog"])
-        with pytest.raises(SettingError, match="folder of its audio"):
+        with pytest.raises(SettingError, match="folder of its recordings as audio"):
             Manifest.read(tmp_path / "weak.tsv")
         with pytest.raises(AudioError, match="not a folder"):
             Manifest.read(tmp_path / "weak.tsv", tmp_path / "nowhere")
         with pytest.raises(SettingError, match="list of names"):
             read(tmp_path, {"a.wav": ["dog"]}, labels="dog")
-        with pytest.raises(DataError, match="'dgo', which is no label; did you mean 'dog'"):
+        with pytest.raises(DataError, match=r"The tags of 0.wav: there is no label 'dgo'; did you mean 'dog'"):
             manifest_of([["dgo"]], labels=["dog"])
-        with pytest.raises(SettingError, match="a path and tags for each"):
+        with pytest.raises(SettingError, match="needs a path and tags for each"):
             Manifest(("a.wav",), (), (), ())
 
 
@@ -116,6 +120,8 @@ class TestNames:
             ("a.wav", "sub/a.wav"),
             ("a.wav", "sub/deep/Ya.flac"),
             ("caf\u00e9.wav", "cafe\u0301.wav"),
+            ("take.v2", "take.v2.wav"),
+            ("clip.webm", "clip.wav"),
             ("notes.txt", "notes.txt"),  # no audio: reading it says so
         ],
     )
@@ -155,11 +161,27 @@ class TestNames:
         assert read(tmp_path, {name: []}).missing == (name,)
 
     def test_of_two_manifests_must_not_mean_different_recordings(self):
-        one = Manifest(("a.wav",), (Path("x/a.wav"),), ((),), ())
-        two = Manifest(("a.wav", "b.wav"), (Path("x/a.wav"), Path("b.wav")), ((), ()), ())
-        assert clip_paths(one, two) == {"a.wav": Path("x/a.wav"), "b.wav": Path("b.wav")}
+        one, two = clips_in("x", "a.wav"), clips_in("x", "a.wav", "b.wav")
+        assert clip_paths(one, two) == {"a.wav": Path("x/a.wav"), "b.wav": Path("x/b.wav")}
         with pytest.raises(DataError, match=r"two recordings, x.a.wav and y.a.wav"):
-            clip_paths(one, Manifest(("a.wav",), (Path("y/a.wav"),), ((),), ()))
+            clip_paths(one, clips_in("y", "a.wav"))
+
+    def test_of_several_manifests_are_separated_where_they_mean_different_recordings(self):
+        train, valid, test = (clips_in(x, "a.wav", "b.wav") for x in ("train", "valid", "test"))
+        apart = separate_names(train, validation=valid, test=test)
+        assert [clips.files for clips in apart] == [
+            ("validation: a.wav", "validation: b.wav"),
+            ("test: a.wav", "test: b.wav"),
+        ]
+        assert len(clip_paths(train, *apart)) == 6
+        assert [clips.paths for clips in apart] == [valid.paths, test.paths]
+        other = clips_in("valid", "c.wav")
+        assert separate_names(train, validation=other, test=train) == (other, train)
+        assert separate_names(other, validation=valid, test=test)[1].files == apart[1].files
+
+    def test_in_a_table_of_events_may_have_another_suffix(self):
+        clips = manifest_of([["dog"], []]).with_events({"0.flac": [Event(0, 1, "dog")], "1": []})
+        assert clips.events == ((Event(0, 1, "dog"),), ())
 
 
 class TestSplit:
@@ -208,7 +230,7 @@ class TestSplit:
         for fraction in (0, 1, -0.1, float("nan")):
             with pytest.raises(SettingError, match="fraction"):
                 manifest_of([["a"]] * 4).split(fraction)
-        with pytest.raises(DataError, match="Two clips or more"):
+        with pytest.raises(DataError, match="two clips or more"):
             manifest_of([["a"]]).split(0.5)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from earmark.config import build
-from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, SettingError
 from earmark.experiments.plan import Plan, Unit
@@ -101,10 +101,12 @@ class Bench:
         self.labels = self.clips(plan.data["train"]).labels
         self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
         self.truth: Mapping[str, list[Event]] = read_events(plan.data["test"])
+        self._truth = self.truth
         self.valid_events: Mapping[str, Sequence[Event]] = {}
         if "valid_events" in plan.data:
             valid = self.valid.with_events(read_events(plan.data["valid_events"]))
             self.valid_events = dict(zip(valid.files, valid.events, strict=True))
+        self._valid_events = self.valid_events
 
     def clips(self, table: Path) -> Manifest:
         """Return the clips of a table, all of whose recordings are there."""
@@ -134,10 +136,19 @@ class Bench:
 
         Clips that cannot be read are left out of validation and test from here on.
         """
-        paths = clip_paths(self.clips(unit.train), self.valid, self.test)
+        data = self.plan.data
+        train, valid, test = map(self.clips, (unit.train, data["valid"], data["test"]))
+        apart = separate_names(train, validation=valid, test=test)
+        paths = clip_paths(train, *apart)
         store = build_store(self.store_of(unit), paths, unit.settings.features, wait=True)
-        self.valid, self.test = (readable(clips, store) for clips in (self.valid, self.test))
-        self.truth = {file: self.truth[file] for file in self.test.files}
+        self.valid, self.test = (readable(clips, store) for clips in apart)
+        # Name in the store -> name in the table of events.
+        in_table = {new: old for a, b in zip(apart, (valid, test), strict=True)
+                    for new, old in zip(a.files, b.files, strict=True)}  # fmt: skip
+        self.truth = {file: self._truth[in_table[file]] for file in self.test.files}
+        if self._valid_events:
+            events = self._valid_events
+            self.valid_events = {file: events[in_table[file]] for file in self.valid.files}
         return store
 
 
