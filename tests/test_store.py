@@ -232,7 +232,7 @@ class TestBuild:
         assert "does not exist" in store.failed["lost.wav"]
         assert len(store) == 38
         assert "03.wav" not in store
-        with pytest.raises(DataError, match=r"03.wav was set aside: .*is not audio"):
+        with pytest.raises(DataError, match=r"03.wav was skipped: .*is not audio"):
             store["03.wav"]
         FeatureStore.open(tmp_path / "store", CONFIG, files)  # set aside is known, not changed
         before = content(tmp_path / "store")
@@ -246,9 +246,9 @@ class TestBuild:
         assert len(store) == 39
 
     def test_says_so_when_no_clip_can_be_read(self, tmp_path):
-        with pytest.raises(DataError, match=r"None of 1 clips can be read. The first: .*exist"):
+        with pytest.raises(DataError, match=r"None of 1 clips can be read. The first error: .*exist"):
             build_store(tmp_path / "store", {"a.wav": tmp_path / "a.wav"}, CONFIG)
-        with pytest.raises(DataError, match="no clips to compute"):
+        with pytest.raises(DataError, match="files is empty"):
             build_store(tmp_path / "store", {}, CONFIG)
 
     def test_streams_long_clips_in_little_memory(self, tmp_path, monkeypatch):
@@ -374,7 +374,7 @@ class TestKilledBuild:
         assert content(out) == content(built)
 
     def test_is_not_opened_before_it_is_finished(self, copy, tmp_path):
-        with pytest.raises(DataError, match="not finished; call build_store"):
+        with pytest.raises(DataError, match="is unfinished; call build_store"):
             FeatureStore.open(unfinished(copy))
         with pytest.raises(DataError, match="no feature store"):
             FeatureStore.open(tmp_path / "nothing")
@@ -409,7 +409,7 @@ class TestDamage:
     @pytest.mark.parametrize("name", FILES)
     def test_by_a_missing_file_is_noticed(self, copy, name):
         (copy / name).unlink()
-        with pytest.raises(DataError, match=r"damaged|not finished"):
+        with pytest.raises(DataError, match=r"damaged|unfinished"):
             FeatureStore.open(copy)
 
     def test_of_the_index_is_noticed_by_a_build(self, audio, copy):
@@ -433,7 +433,7 @@ class TestDamage:
 
     def test_lacking_and_changed_sources_are_named(self, audio, copy):
         files = files_of(audio)
-        with pytest.raises(DataError, match=r"does not hold x0, x1, x2 and 1 more; call build"):
+        with pytest.raises(DataError, match=r"does not contain x0, x1, x2 and 1 more; call build"):
             FeatureStore.open(copy, files=files | {f"x{n}": audio / "00.wav" for n in range(4)})
         with pytest.raises(DataError, match=r"changes to 00.wav;"):
             FeatureStore.open(copy, files=files | {"00.wav": audio / "01.wav"})
