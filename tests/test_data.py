@@ -96,7 +96,9 @@ class TestManifest:
             Manifest.read(tmp_path / "weak.tsv", tmp_path / "nowhere")
         with pytest.raises(SettingError, match="list of names"):
             read(tmp_path, {"a.wav": ["dog"]}, labels="dog")
-        with pytest.raises(DataError, match=r"The tags of 0.wav: there is no label 'dgo'; did you mean 'dog'"):
+        with pytest.raises(
+            DataError, match=r"tags of 0.wav: there is no label 'dgo'; did you mean 'dog'"
+        ):
             manifest_of([["dgo"]], labels=["dog"])
         with pytest.raises(SettingError, match="needs a path and tags for each"):
             Manifest(("a.wav",), (), (), ())

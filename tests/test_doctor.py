@@ -10,7 +10,7 @@ import soundfile
 from rich.console import Console
 
 from earmark.audio.encode import write_audio
-from earmark.data.doctor import SEVERITIES, examine, look_at, render
+from earmark.data.doctor import SEVERITIES, examine, inspect, render
 from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
 from earmark.formats.tags import write_tags
@@ -54,41 +54,46 @@ def found(report, kind, part=None):
     return findings[0]
 
 
-class TestLook:
+class TestInspection:
     def test_tells_length_rate_channels_and_peak(self, tmp_path):
         path = tmp_path / "a.wav"
         soundfile.write(path, np.stack([noise(0), noise(0)], axis=1), 16000)
-        look = look_at(path)
-        assert (look.error, look.duration, look.sample_rate, look.channels) == (None, 4.0, 16000, 2)
-        assert look.peak == pytest.approx(np.abs(noise(0)).max(), abs=1e-4)
-        assert look.clipped == 0
+        found_in = inspect(path)
+        assert (found_in.error, found_in.duration, found_in.sample_rate, found_in.channels) == (
+            None,
+            4.0,
+            16000,
+            2,
+        )
+        assert found_in.peak == pytest.approx(np.abs(noise(0)).max(), abs=1e-4)
+        assert found_in.clipped == 0
 
     def test_counts_runs_at_full_scale_and_not_single_peaks(self, tmp_path):
         wave = np.zeros(10 * RATE)
         wave[::100] = 1.0
         write_audio(tmp_path / "peaks.wav", wave, RATE)
-        assert look_at(tmp_path / "peaks.wav").clipped == 0
+        assert inspect(tmp_path / "peaks.wav").clipped == 0
         tone = 2 * np.sin(np.arange(10 * RATE) / 50)
         write_audio(tmp_path / "clipped.wav", tone, RATE)
-        assert look_at(tmp_path / "clipped.wav").clipped == pytest.approx(0.66, abs=0.02)
+        assert inspect(tmp_path / "clipped.wav").clipped == pytest.approx(0.66, abs=0.02)
 
     def test_counts_a_run_the_same_wherever_it_falls(self, tmp_path):
         for start in (0, 63999, 64000, 70000):  # blocks end at 64000
             wave = np.zeros(4 * RATE)
             wave[start : start + 12] = 1.0
             write_audio(tmp_path / "a.wav", wave, RATE)
-            assert look_at(tmp_path / "a.wav").clipped * len(wave) == pytest.approx(10)
+            assert inspect(tmp_path / "a.wav").clipped * len(wave) == pytest.approx(10)
 
     def test_knows_the_same_samples_in_another_format(self, tmp_path):
         write_audio(tmp_path / "a.wav", noise(0), RATE)
         soundfile.write(tmp_path / "a.flac", *soundfile.read(tmp_path / "a.wav", dtype="int16"))
-        assert look_at(tmp_path / "a.wav").digest == look_at(tmp_path / "a.flac").digest
+        assert inspect(tmp_path / "a.wav").digest == inspect(tmp_path / "a.flac").digest
         write_audio(tmp_path / "b.wav", noise(0), 16000)
-        assert look_at(tmp_path / "a.wav").digest != look_at(tmp_path / "b.wav").digest
+        assert inspect(tmp_path / "a.wav").digest != inspect(tmp_path / "b.wav").digest
 
     def test_says_why_a_recording_cannot_be_read(self, tmp_path):
         (tmp_path / "a.wav").write_text("no audio")
-        assert "is not audio" in look_at(tmp_path / "a.wav").error
+        assert "is not audio" in inspect(tmp_path / "a.wav").error
 
 
 class TestHealthyData:
@@ -99,7 +104,7 @@ class TestHealthyData:
         part = report.parts["training"]
         assert (part.n_listed, part.n_missing, part.n_unreadable) == (24, 0, 0)
         assert (part.shortest, part.median, part.longest, part.total) == (2.0, 2.0, 2.0, 48.0)
-        assert part.rates == {RATE: 24}
+        assert part.sample_rates == {RATE: 24}
         assert part.channels == {1: 24}
         assert part.classes == {"cat": 12, "dog": 12}
 
@@ -144,7 +149,7 @@ class TestRecordings:
             "04.wav": "all zero",
             "05.wav": "peak -84 dB",
         }
-        # Two silences are alike, and that is no more to tell.
+        # Two silent recordings are no duplicates.
         assert "duplicate" not in {finding.kind for finding in report.findings}
 
     def test_that_are_short_odd_or_clipped_are_told(self, folder):
@@ -168,13 +173,13 @@ class TestCopies:
         shutil.copy(folder / "02.wav", folder / "04.wav")
         finding = found(examine(manifest_of(folder)), "duplicate")
         assert finding.severity == "note"
-        assert finding.items == {"02.wav": "sounds as 04.wav"}
+        assert finding.items == {"02.wav": "is a copy of 04.wav"}
 
     def test_with_other_tags_hurt(self, folder):
         shutil.copy(folder / "02.wav", folder / "05.wav")
         finding = found(examine(manifest_of(folder)), "contradiction")
         assert finding.severity == "hurts"
-        assert finding.items == {"02.wav": "sounds as 05.wav"}
+        assert finding.items == {"02.wav": "is a copy of 05.wav"}
 
     def test_of_one_file_under_two_names_are_told_as_such(self, folder):
         finding = found(examine(manifest_of(folder, tags={"Y02.wav": ["cat"]})), "duplicate")
@@ -188,7 +193,7 @@ class TestCopies:
         report = examine(manifest_of(folder), manifest_of(other))
         leak = found(report, "leak")
         assert leak.severity == "hurts"
-        assert leak.items == {"02.wav": "is 91.wav of validation"}
+        assert leak.items == {"02.wav": "is 91.wav in validation"}
 
     def test_of_the_very_file_are_looked_at_once(self, healthy):
         steps = []
@@ -226,7 +231,7 @@ class TestClasses:
     def test_that_validation_never_has_are_worth_a_note(self, healthy):
         train = manifest_of(healthy)
         valid = train.take([0, 2])
-        assert found(examine(train, valid), "unjudged class").items == {"dog": "0 clips"}
+        assert found(examine(train, valid), "unvalidated class").items == {"dog": "0 clips"}
 
     def test_are_needed(self, healthy):
         names = sorted(path.name for path in healthy.iterdir())
@@ -268,14 +273,14 @@ class TestReport:
     def test_without_findings_says_so(self, healthy):
         console = Console(file=io.StringIO(), width=120)
         console.print(render(examine(manifest_of(healthy))))
-        assert "Nothing is wrong." in console.file.getvalue()
+        assert "No problems." in console.file.getvalue()
 
 
 def test_real_recordings_are_examined(esc50):
     manifest = Manifest.read(esc50 / "clips.tsv", esc50 / "audio")
     report = examine(manifest.take(range(0, 1399, 50)))
     assert not report.stops
-    assert report.parts["training"].rates == {32000: 28}
+    assert report.parts["training"].sample_rates == {32000: 28}
     assert report.parts["training"].n_unreadable == 0
     assert "rare class" in {finding.kind for finding in report.findings}
 

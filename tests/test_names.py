@@ -83,18 +83,18 @@ class TestRule:
         assert rename_files(table, ["a.wav"]) is table
 
 
+REFERENCE = {"a.wav": [DOG], "street/Yb.wav": [LATE_DOG]}
+SCORES = {"a.wav": [[0.9], [0.2]], "street/Yb.wav": [[0.6], [0.7]]}
+
+
+def output(names):
+    """A system that detects a dog in both files, under other names."""
+    events = {names.get(name, name): [DOG] for name in REFERENCE}
+    scores = {names.get(name, name): ScoreCurve([0, 1, 3], rows) for name, rows in SCORES.items()}
+    return SystemOutput("mine", events, curves=ScoreCurves(["dog"], scores))
+
+
 class TestEvaluation:
-    reference = {"a.wav": [DOG], "street/Yb.wav": [LATE_DOG]}
-    events = {"a.wav": [DOG], "street/Yb.wav": [DOG]}
-    curves = {"a.wav": [[0.9], [0.2]], "street/Yb.wav": [[0.6], [0.7]]}
-
-    def output(self, names):
-        scores = {
-            names.get(name, name): ScoreCurve([0, 1, 3], rows) for name, rows in self.curves.items()
-        }
-        events = {names.get(name, name): own for name, own in self.events.items()}
-        return SystemOutput("mine", events, curves=ScoreCurves(["dog"], scores))
-
     @pytest.mark.parametrize(
         "names",
         [
@@ -104,15 +104,15 @@ class TestEvaluation:
         ],
     )
     def test_names_that_mean_the_same_file_give_the_same_scores(self, names):
-        exact = evaluate(self.reference, [self.output({})], NO_INTERVALS)
-        other = evaluate(self.reference, [self.output(names)], NO_INTERVALS)
+        exact = evaluate(REFERENCE, [output({})], NO_INTERVALS)
+        other = evaluate(REFERENCE, [output(names)], NO_INTERVALS)
         assert json.dumps(other.to_dict()) == json.dumps(exact.to_dict())  # nan is not nan
 
     def test_durations_follow_the_same_rule(self):
         durations = {"A.mp3": 4.0, "street/b": 5.0}
-        exact = dict(zip(self.reference, durations.values(), strict=True))
+        exact = dict(zip(REFERENCE, durations.values(), strict=True))
         scores = [
-            evaluate(self.reference, [self.output({})], Scoring(n_draws=0, durations=each))
+            evaluate(REFERENCE, [output({})], Scoring(n_draws=0, durations=each))
             for each in (durations, exact)
         ]
         assert json.dumps(scores[0].to_dict()) == json.dumps(scores[1].to_dict())
@@ -120,7 +120,7 @@ class TestEvaluation:
     def test_an_ambiguous_estimate_is_refused(self):
         found = SystemOutput("mine", {"a.flac": [DOG], "a.ogg": [DOG]})
         with pytest.raises(DataError, match="may be any of"):
-            evaluate(self.reference, [found], NO_INTERVALS)
+            evaluate(REFERENCE, [found], NO_INTERVALS)
 
 
 PLAN = """

@@ -246,7 +246,7 @@ class TestBuild:
         assert len(store) == 39
 
     def test_says_so_when_no_clip_can_be_read(self, tmp_path):
-        with pytest.raises(DataError, match=r"None of 1 clips can be read. The first error: .*exist"):
+        with pytest.raises(DataError, match=r"None of 1 clips can be read. The first err.*exist"):
             build_store(tmp_path / "store", {"a.wav": tmp_path / "a.wav"}, CONFIG)
         with pytest.raises(DataError, match="files is empty"):
             build_store(tmp_path / "store", {}, CONFIG)

@@ -219,7 +219,7 @@ def separate_names(*training: Manifest, **others: Manifest) -> tuple[Manifest, .
             each has a store of its own.
         others: name of a set -> its manifest.
 
-    >>> train, test = (Manifest(("a.wav",), (Path(x, "a.wav"),), ((),), ()) for x in ("train", "test"))
+    >>> train, test = (Manifest(("a.wav",), (Path(x, "a.wav"),), ((),), ()) for x in ("1", "2"))
     >>> (apart,) = separate_names(train, test=test)
     >>> apart.files, separate_names(train, test=train) == (train,)
     (('test: a.wav',), True)

@@ -42,7 +42,7 @@ from earmark.runtime.processes import map_in_order
 VERSION = 1
 FRAMES, INDEX, SUMMARY = "frames.f16", "index.jsonl", "store.json"
 PIECE = 1 << 18  # bytes of a file to read at a time
-SPILL = 1 << 22  # bytes: the frames of a longer clip (9 minutes or more) go through a temporary file
+SPILL = 1 << 22  # bytes: frames of longer clips (over 9 minutes) go through a temporary file
 STD_FLOOR = 1e-3  # for a mel band that never changes, so that one can divide by it
 
 Paths = Mapping[str, str | os.PathLike[str]]

@@ -42,7 +42,7 @@ class Event:
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not self.label:
-            raise DataError(f"The label of an event must be a string that is not empty. Got {self.label!r}.")
+            raise DataError(f"The label of an event must not be empty. Got {self.label!r}.")
         for name in ("onset", "offset", "score"):
             value = getattr(self, name)
             if value is None and name == "score":
@@ -151,10 +151,8 @@ def write_events(
             onset, offset = f"{event.onset + 0.0:.{decimals}f}", f"{event.offset:.{decimals}f}"
             if event.onset < 0 or onset == offset:
                 # Read back, the first would be refused and the second dropped.
-                raise DataError(
-                    f"Cannot write {event} of {name} with {decimals} decimals: "
-                    + ("it begins before the clip." if event.onset < 0 else "its length rounds to 0.")
-                )
+                why = "it begins before the clip" if event.onset < 0 else "its length rounds to 0"
+                raise DataError(f"Cannot write {event} of {name} with {decimals} decimals: {why}.")
             score = "" if event.score is None else f"{event.score:.6g}"
             rows.append([name, onset, offset, event.label, score])
     columns = [*STRONG_COLUMNS, "score"]

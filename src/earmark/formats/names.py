@@ -3,9 +3,9 @@
 The same clip is `x.wav` in a list, `Yx.flac` on disk, `x.tsv` in a folder of scores and `x` in the
 output of another tool. `earmark train`, `tune`, `compare` and `evaluate` all match names this way.
 
-Conventions: a name is a path relative to some folder, with `/` between its parts. A suffix is a dot,
-a letter, and up to four more letters or digits at the end: `x_60.000_70.000` has none. A name is
-looked up in this order, and the first step that finds anything decides:
+Conventions: a name is a path relative to some folder, with `/` between its parts. A suffix is a
+dot, a letter, and up to four more letters or digits at the end: `x_60.000_70.000` has none. A name
+is looked up in this order, and the first step that finds anything decides:
 
     1. exactly
     2. exactly, with a leading Y added or removed: DCASE 2017 has it in audio files, not in lists

@@ -35,7 +35,7 @@ _COLUMN_OF = {name: column for column, names in COLUMNS.items() for name in name
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The unchanged fields of one line, and `where` it is (`file:line`).
+    r"""The unchanged fields of one line, and `where` it is (`file:line`).
 
     >>> Row("a.tsv:1", ("a.wav", "dog"), "\t").where
     'a.tsv:1'

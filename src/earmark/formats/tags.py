@@ -24,9 +24,7 @@ from earmark.formats.events import STRONG_COLUMNS, read_seconds
 from earmark.formats.tables import Row, Source, read_table, write_table
 
 _OFFICIAL_COLUMNS = ("id", "start", "end", "event_labels", "ids")
-_IDS = re.compile(
-    r"/[a-z]+/\w+(,/[a-z]+/\w+)*"
-)  # "/m/0284vy3,/m/07jdr": class ids of AudioSet
+_IDS = re.compile(r"/[a-z]+/\w+(,/[a-z]+/\w+)*")  # "/m/0284vy3,/m/07jdr": class ids of AudioSet
 
 
 class TagTable(dict[str, tuple[str, ...]]):
@@ -100,7 +98,7 @@ def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:
             raise DataError(f"Cannot write an empty name or label: {name!r}, {labels}.")
         for label in labels:
             if label != label.strip():
-                raise DataError(f"The label {label!r} of {name} begins or ends with a space; remove it.")
+                raise DataError(f"The label {label!r} of {name} begins or ends with a space.")
     if any("," in label for labels in by_clip.values() for label in labels):
         rows = [[name, label] for name, labels in by_clip.items() for label in labels or [""]]
         write_table(target, ["filename", "event_label"], rows)
