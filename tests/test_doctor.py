@@ -33,12 +33,12 @@ def healthy(tmp_path_factory):
 
 @pytest.fixture
 def folder(healthy, tmp_path):
-    """The same, to be harmed."""
+    """The same, to be damaged."""
     return shutil.copytree(healthy, tmp_path / "audio")
 
 
 def manifest_of(folder, tags=None, names=None, labels=None):
-    """Twelve dogs and twelve cats, but for what `tags` says otherwise."""
+    """Twelve dogs and twelve cats, except where `tags` differs."""
     names = sorted(path.name for path in folder.iterdir()) if names is None else names
     every = {
         name: ("dog",) if int(name[:2]) % 2 else ("cat",) for name in names if name[0].isdigit()
@@ -55,7 +55,7 @@ def found(report, kind, part=None):
 
 
 class TestInspection:
-    def test_tells_length_rate_channels_and_peak(self, tmp_path):
+    def test_has_duration_sample_rate_channels_and_peak(self, tmp_path):
         path = tmp_path / "a.wav"
         soundfile.write(path, np.stack([noise(0), noise(0)], axis=1), 16000)
         found_in = inspect(path)
@@ -77,27 +77,27 @@ class TestInspection:
         write_audio(tmp_path / "clipped.wav", tone, RATE)
         assert inspect(tmp_path / "clipped.wav").clipped == pytest.approx(0.66, abs=0.02)
 
-    def test_counts_a_run_the_same_wherever_it_falls(self, tmp_path):
+    def test_counts_a_run_alike_across_blocks(self, tmp_path):
         for start in (0, 63999, 64000, 70000):  # blocks end at 64000
             wave = np.zeros(4 * RATE)
             wave[start : start + 12] = 1.0
             write_audio(tmp_path / "a.wav", wave, RATE)
             assert inspect(tmp_path / "a.wav").clipped * len(wave) == pytest.approx(10)
 
-    def test_knows_the_same_samples_in_another_format(self, tmp_path):
+    def test_has_one_digest_for_the_same_samples_in_another_format(self, tmp_path):
         write_audio(tmp_path / "a.wav", noise(0), RATE)
         soundfile.write(tmp_path / "a.flac", *soundfile.read(tmp_path / "a.wav", dtype="int16"))
         assert inspect(tmp_path / "a.wav").digest == inspect(tmp_path / "a.flac").digest
         write_audio(tmp_path / "b.wav", noise(0), 16000)
         assert inspect(tmp_path / "a.wav").digest != inspect(tmp_path / "b.wav").digest
 
-    def test_says_why_a_recording_cannot_be_read(self, tmp_path):
+    def test_has_the_reason_why_a_recording_cannot_be_read(self, tmp_path):
         (tmp_path / "a.wav").write_text("no audio")
         assert "is not audio" in inspect(tmp_path / "a.wav").error
 
 
 class TestHealthyData:
-    def test_has_no_findings_and_true_figures(self, healthy):
+    def test_has_no_findings_and_correct_statistics(self, healthy):
         report = examine(manifest_of(healthy))
         assert report.findings == ()
         assert not report.stops
@@ -108,7 +108,7 @@ class TestHealthyData:
         assert part.channels == {1: 24}
         assert part.classes == {"cat": 12, "dog": 12}
 
-    def test_is_told_alike_by_any_number_of_processes(self, healthy):
+    def test_gives_the_same_report_with_any_number_of_processes(self, healthy):
         steps = []
         report = examine(manifest_of(healthy), processes=2, progress=lambda n, of: steps.append(n))
         assert report == examine(manifest_of(healthy), processes=1)
@@ -139,7 +139,7 @@ class TestRecordings:
         assert report.stops
         assert [finding.kind for finding in report.findings] == ["missing"]
 
-    def test_that_are_silent_are_told_with_their_peak(self, folder):
+    def test_that_are_silent_are_reported_with_their_peak(self, folder):
         write_audio(folder / "02.wav", np.zeros(2 * RATE), RATE)
         write_audio(folder / "04.wav", np.zeros(2 * RATE), RATE)
         write_audio(folder / "05.wav", np.sign(noise(5)) * 2 / 32768, RATE)
@@ -152,7 +152,7 @@ class TestRecordings:
         # Two silent recordings are no duplicates.
         assert "duplicate" not in {finding.kind for finding in report.findings}
 
-    def test_that_are_short_odd_or_clipped_are_told(self, folder):
+    def test_that_are_short_odd_or_clipped_are_reported(self, folder):
         write_audio(folder / "02.wav", noise(2, seconds=0.5), RATE)
         write_audio(folder / "03.wav", noise(3, seconds=9), RATE)
         write_audio(folder / "04.wav", noise(4, level=5.0), RATE)
@@ -161,7 +161,7 @@ class TestRecordings:
         assert found(report, "odd length").items == {"03.wav": "9.00 s"}
         assert list(found(report, "clipped").items) == ["04.wav"]
 
-    def test_of_a_low_rate_are_told_if_the_mels_reach_higher(self, folder):
+    def test_of_a_low_sample_rate_are_reported_if_the_mels_reach_higher(self, folder):
         write_audio(folder / "02.wav", noise(2), 16000)
         manifest = manifest_of(folder)
         assert found(examine(manifest), "low sample rate").items == {"02.wav": "16000 Hz"}
@@ -181,7 +181,7 @@ class TestCopies:
         assert finding.severity == "hurts"
         assert finding.items == {"02.wav": "is a copy of 05.wav"}
 
-    def test_of_one_file_under_two_names_are_told_as_such(self, folder):
+    def test_of_one_file_under_two_names_are_reported_as_such(self, folder):
         finding = found(examine(manifest_of(folder, tags={"Y02.wav": ["cat"]})), "duplicate")
         assert finding.items == {"02.wav": "is the file of Y02.wav"}
 
@@ -195,7 +195,7 @@ class TestCopies:
         assert leak.severity == "hurts"
         assert leak.items == {"02.wav": "is 91.wav in validation"}
 
-    def test_of_the_very_file_are_looked_at_once(self, healthy):
+    def test_of_the_same_file_are_inspected_once(self, healthy):
         steps = []
         manifest = manifest_of(healthy)
         report = examine(manifest, manifest, progress=lambda n, of: steps.append(of))
@@ -220,13 +220,13 @@ class TestClasses:
         report = examine(manifest_of(folder, tags={"02.wav": ["owl"]}))
         assert found(report, "unseen class").items == {"owl": "0 clips"}
 
-    def test_that_only_validation_knows_stop(self, healthy):
+    def test_that_are_only_in_validation_stop(self, healthy):
         train = manifest_of(healthy)
         valid = manifest_of(healthy, tags={"00.wav": ["owl"]})
         report = examine(train, valid)
         assert report.stops
         assert found(report, "unknown class").items == {"owl": "1 clips"}
-        assert report.findings[0].kind == "unknown class"  # the worst comes first
+        assert report.findings[0].kind == "unknown class"  # the most severe comes first
 
     def test_that_validation_never_has_are_worth_a_note(self, healthy):
         train = manifest_of(healthy)
@@ -258,10 +258,10 @@ class TestReport:
         shutil.move(folder / "05.wav", folder / "05[red].wav")
         write_audio(folder / "05[red].wav", np.zeros(RATE), RATE)
         report = examine(manifest_of(folder), manifest_of(folder))
-        told = json.loads(json.dumps(report.to_dict()))
-        assert told["stops"] is False
-        assert told["parts"]["training"]["classes"] == {"cat": 12, "dog": 11}
-        assert {finding["severity"] for finding in told["findings"]} <= set(SEVERITIES)
+        plain = json.loads(json.dumps(report.to_dict()))
+        assert plain["stops"] is False
+        assert plain["parts"]["training"]["classes"] == {"cat": 12, "dog": 11}
+        assert {finding["severity"] for finding in plain["findings"]} <= set(SEVERITIES)
         console = Console(file=io.StringIO(), width=120)
         console.print(render(report, n_items=2))
         shown = console.file.getvalue()
@@ -270,7 +270,7 @@ class TestReport:
         for finding in report.findings:
             assert finding.sentence in shown
 
-    def test_without_findings_says_so(self, healthy):
+    def test_without_findings_reports_no_problems(self, healthy):
         console = Console(file=io.StringIO(), width=120)
         console.print(render(examine(manifest_of(healthy))))
         assert "No problems." in console.file.getvalue()

@@ -18,7 +18,7 @@ import torch
 
 from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
-from earmark.data import store as room
+from earmark.data import store as store_module
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import FeatureStore, build_store
@@ -85,13 +85,13 @@ def unfinished(folder):
 def computed(monkeypatch):
     """The names that are computed from now on, in this process."""
     names = []
-    compute = room._compute
+    compute = store_module._compute
 
     def noted(job, folder, config):
         names.append(job[0])
         return compute(job, folder, config)
 
-    monkeypatch.setattr(room, "_compute", noted)
+    monkeypatch.setattr(store_module, "_compute", noted)
     return names
 
 
@@ -109,7 +109,7 @@ class TestStore:
         build_store(tmp_path / "two", files_of(audio), CONFIG, processes=2)
         assert content(tmp_path / "two") == content(built)
 
-    def test_tells_mean_and_std_of_each_mel(self, built):
+    def test_has_mean_and_std_of_each_mel(self, built):
         store = FeatureStore.open(built)
         rows = np.concatenate([store[name] for name in store.names]).astype(np.float64)
         mean, std = store.statistics()
@@ -149,10 +149,10 @@ class TestStore:
         frames = np.random.default_rng(0).normal(size=(500, 16)).astype("<f2").tobytes()
 
         def compute(job, folder, config):
-            line = room.Clip(job[0], n_frames=500, frames_sum=zlib.crc32(frames))
+            line = store_module.Clip(job[0], n_frames=500, frames_sum=zlib.crc32(frames))
             return line, frames
 
-        monkeypatch.setattr(room, "_compute", compute)
+        monkeypatch.setattr(store_module, "_compute", compute)
         files = {str(number): "unread" for number in range(1000)}
         store = build_store(tmp_path, files, CONFIG, processes=1)
         tracemalloc.start()
@@ -172,7 +172,7 @@ class TestBuild:
         assert computed == []
         assert content(copy) == before
 
-    def test_tells_how_far_it_is(self, audio, tmp_path):
+    def test_reports_its_progress(self, audio, tmp_path):
         steps = []
         files = dict(list(files_of(audio).items())[:3])
         build_store(tmp_path, files, CONFIG, progress=lambda done, total: steps.append(done))
@@ -188,7 +188,7 @@ class TestBuild:
         assert computed == list(files)
         assert content(tmp_path) == content(built)
 
-    def test_computes_a_changed_source_anew_and_only_that(self, audio, tmp_path, computed):
+    def test_computes_a_changed_source_again_and_only_that(self, audio, tmp_path, computed):
         sources = shutil.copytree(audio, tmp_path / "audio")
         files = files_of(sources)
         build_store(tmp_path / "store", files, CONFIG)
@@ -255,7 +255,7 @@ class TestBuild:
         write_audio(tmp_path / "a.wav", np.random.default_rng(0).normal(0, 0.1, 6_400_000), 8000)
         files = {"a.wav": tmp_path / "a.wav", "b.wav": tmp_path / "a.wav"}
         build_store(tmp_path / "held", files, CONFIG)
-        monkeypatch.setattr(room, "SPILL", 1 << 14)
+        monkeypatch.setattr(store_module, "SPILL", 1 << 14)
         tracemalloc.start()
         try:
             build_store(tmp_path / "spilled", files, CONFIG)
@@ -364,7 +364,7 @@ class TestKilledBuild:
             assert content(out) == content(built)
             assert not (out / "left.spill").exists()
 
-    def test_computes_frames_anew_that_never_reached_the_disk(self, audio, copy, built, computed):
+    def test_computes_frames_again_that_never_reached_the_disk(self, audio, copy, built, computed):
         out = unfinished(copy)
         with (out / "frames.f16").open("r+b") as file:  # as a power cut leaves it
             file.seek(-5000, os.SEEK_END)
@@ -440,7 +440,7 @@ class TestDamage:
 
 
 class TestProcesses:
-    def test_that_die_are_told_of(self):
+    def test_that_die_are_reported(self):
         with pytest.raises(DataError, match="worker process died"):
             list(map_in_order(os._exit, [3] * 4, processes=2))
 
