@@ -320,8 +320,8 @@ def _decoder(stream: Any, name: str) -> Any:
 
 def _unreadable(name: str) -> AudioError:
     return AudioError(
-        f"{name} is not audio in a supported format (wav, flac, ogg, opus, mp3, aiff and others that"
-        " libsndfile reads); convert it: ffmpeg -i FILE FILE.wav."
+        f"{name} is not audio in a supported format (wav, flac, ogg, opus, mp3, aiff and others"
+        " that libsndfile reads); convert it: ffmpeg -i FILE FILE.wav."
     )
 
 
@@ -367,8 +367,8 @@ def has_last_ogg_page(stream: BinaryIO, size: int) -> bool:
     >>> import io
     >>> file = io.BytesIO()
     >>> soundfile.write(file, np.zeros(8000), 8000, format="OGG")
-    >>> has_last_ogg_page(file, len(file.getvalue())), has_last_ogg_page(file, 100)
-    (True, False)
+    >>> has_last_ogg_page(file, len(file.getvalue()))
+    True
     """
     stream.seek(max(0, size - HEAD))
     tail = stream.read(HEAD)
@@ -403,12 +403,12 @@ def read_xing(stream: BinaryIO, head: bytes, size: int) -> tuple[int, int] | Non
 
 
 def with_wav_size(head: bytes) -> bytes | None:
-    """Return the head of a wav that was streamed with a data size of 0, with the largest size.
+    r"""Return the head of a wav that was streamed with a data size of 0, with the largest size.
 
     None for any other file: an empty data chunk is followed by nothing, or by the name of a chunk.
 
-    >>> with_wav_size(b"RIFF....WAVEdata\\0\\0\\0\\0\\1\\0\\1\\0")[12:]
-    b'data\\xff\\xff\\xff\\xff'
+    >>> with_wav_size(b"RIFF....WAVEdata\0\0\0\0\1\0\1\0")[12:]
+    b'data\xff\xff\xff\xff'
     """
     data = head.find(b"data\0\0\0\0")
     rest = head[data + 8 : data + 12]

@@ -41,7 +41,7 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: 
     check_finite(samples, 0, sample_rate, f"The waveform for {path}")
     if form == "OGG" and sample_rate > 200_000:  # where the encoder would crash the process
         raise AudioError(
-            f"{path} cannot be written at {sample_rate} Hz: Vorbis supports up to 200000 Hz; use .wav."
+            f"{path} cannot be written at {sample_rate} Hz: Vorbis ends at 200000 Hz; use .wav."
         )
     samples = np.clip(samples, -1.0, 1.0)
     if subtype == "PCM_16":  # rounded here: libsndfile rounds in a flac, but not in a wav
