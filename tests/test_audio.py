@@ -1,4 +1,4 @@
-"""A file becomes the waveform that it holds, whole or in blocks, or one clear sentence."""
+"""Audio files are read whole or in blocks, and refused in one clear sentence if damaged."""
 
 import io
 import struct
@@ -340,7 +340,7 @@ def test_written_audio_is_read_back_and_reproducible(tmp_path, suffix):
     first = path.read_bytes()
     write_audio(path, samples, 32000)
     np.testing.assert_array_equal(read_audio(path)[0], waveform)
-    if suffix != ".ogg":  # libsndfile draws the serial number of an ogg file at random
+    if suffix != ".ogg":  # the serial number of an ogg file is random
         assert path.read_bytes() == first
     assert list(tmp_path.iterdir()) == [path]
 

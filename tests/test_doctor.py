@@ -169,7 +169,7 @@ class TestRecordings:
 
 
 class TestCopies:
-    def test_with_the_same_tags_are_worth_a_note(self, folder):
+    def test_with_the_same_tags_are_a_note(self, folder):
         shutil.copy(folder / "02.wav", folder / "04.wav")
         finding = found(examine(manifest_of(folder)), "duplicate")
         assert finding.severity == "note"
@@ -204,7 +204,7 @@ class TestCopies:
 
 
 class TestClasses:
-    def test_that_are_rare_unseen_or_everywhere_hurt(self, healthy):
+    def test_that_are_rare_unseen_or_in_every_clip_hurt(self, healthy):
         names = sorted(path.name for path in healthy.iterdir())
         tags = {
             name: ["noise", "owl"] if number < 3 else ["noise"] for number, name in enumerate(names)
@@ -228,7 +228,7 @@ class TestClasses:
         assert found(report, "unknown class").items == {"owl": "1 clips"}
         assert report.findings[0].kind == "unknown class"  # the most severe comes first
 
-    def test_that_validation_never_has_are_worth_a_note(self, healthy):
+    def test_that_are_not_in_validation_are_a_note(self, healthy):
         train = manifest_of(healthy)
         valid = train.take([0, 2])
         assert found(examine(train, valid), "unvalidated class").items == {"dog": "0 clips"}
@@ -253,7 +253,7 @@ class TestTables:
 
 
 class TestReport:
-    def test_goes_into_json_and_onto_the_screen(self, folder):
+    def test_can_be_printed_as_json_and_as_tables(self, folder):
         (folder / "03.wav").write_bytes(b"")
         shutil.move(folder / "05.wav", folder / "05[red].wav")
         write_audio(folder / "05[red].wav", np.zeros(RATE), RATE)

@@ -146,10 +146,10 @@ class TestScenes:
             scene = make_scene(SMALL, seed=2, index=index)
             _, places = components(scene)
             for event, place in zip(scene.events, places, strict=True):
-                heard = np.flatnonzero(place)
-                assert abs(heard[0] / scene.sample_rate - event.onset) <= 0.01
-                assert abs((heard[-1] + 1) / scene.sample_rate - event.offset) <= 0.01
-                assert heard[-1] < round(event.offset * scene.sample_rate)
+                active = np.flatnonzero(place)
+                assert abs(active[0] / scene.sample_rate - event.onset) <= 0.01
+                assert abs((active[-1] + 1) / scene.sample_rate - event.offset) <= 0.01
+                assert active[-1] < round(event.offset * scene.sample_rate)
 
     @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 12.0])
     def test_have_the_requested_snr(self, snr_db):

@@ -158,7 +158,18 @@ def split_share(n_clips: int, size: int, rank: int = 0, n_processes: int = 1) ->
 
 
 def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifest) -> FeatureConfig:
-    """Return the features with the mean and std of each mel band over the training clips."""
+    """Return the features with the mean and std of each mel band over the training clips.
+
+    >>> import tempfile
+    >>> from earmark.audio.encode import write_audio
+    >>> from earmark.data.store import build_store
+    >>> clips = Manifest(("a.wav",), ("a.wav",), ((),), ())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_audio(f"{folder}/a.wav", np.zeros(32000), 32000)
+    ...     store = build_store(f"{folder}/store", {"a.wav": f"{folder}/a.wav"})
+    ...     len(with_statistics(FeatureConfig(), store, clips).mean)
+    80
+    """
     mean, std = store.statistics(train.files)
     floor = 1e-3 * float(np.max(std)) or 1.0  # so that a constant mel band is not amplified
     return replace(

@@ -216,7 +216,7 @@ def separate_names(*training: Manifest, **others: Manifest) -> tuple[Manifest, .
 
     Args:
         training: manifests that keep their names; they may use one name for two recordings, since
-            each has a store of its own.
+            each has its own store.
         others: name of a set -> its manifest.
 
     >>> train, test = (Manifest(("a.wav",), (Path(x, "a.wav"),), ((),), ()) for x in ("1", "2"))

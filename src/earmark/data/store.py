@@ -79,7 +79,11 @@ class Clip:
 
 
 class Index(NamedTuple):
-    """The content of an index up to the first incomplete line."""
+    """The content of an index up to the first incomplete line.
+
+    >>> Index({"n_mels": 80}, [Clip("a.wav")], [20, 90], 0).clips[0].file
+    'a.wav'
+    """
 
     features: dict[str, Any]
     clips: list[Clip]

@@ -120,7 +120,7 @@ def run_demo(out: Path, seed: int = 0) -> DemoReport:
     """
     started = time.monotonic()
     shutil.rmtree(out / "run", ignore_errors=True)
-    parts = make_scenes(out, seed)
+    parts = _make_scenes(out, seed)
     n_scenes = sum(N_SCENES.values())
     logger.info("Made %d scenes of 10 s with %d classes in %s.", n_scenes, len(SOUNDS), out)
     logger.info("Training on clip tags only ...")
@@ -141,12 +141,12 @@ def run_demo(out: Path, seed: int = 0) -> DemoReport:
     logger.info("Detected %d events in %d unseen scenes.", n_events, len(estimate))
     scores = segment_scores(reference, estimate)
     file = max(reference, key=lambda name: len(reference[name]))
-    draw(out, detector, audio / file, reference[file], estimate[file])
-    bundled = run_bundled_model(out / BUNDLED_FILE, seed)
+    _plot(out, detector, audio / file, reference[file], estimate[file])
+    bundled = _run_bundled_model(out / BUNDLED_FILE, seed)
     return DemoReport(out, scores, out / BUNDLED_FILE, *bundled, time.monotonic() - started)
 
 
-def make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
+def _make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
     """Write the scenes of each set, each with its own seed; return their clips and tags."""
     parts = {}
     for number, (part, n_scenes) in enumerate(N_SCENES.items()):
@@ -163,7 +163,7 @@ def make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
     return parts
 
 
-def run_bundled_model(file: Path, seed: int) -> tuple[list[Event], list[Event]]:
+def _run_bundled_model(file: Path, seed: int) -> tuple[list[Event], list[Event]]:
     """Write a scene of sounds that the bundled model knows; return its events and detections."""
     scene = make_scene(SceneConfig(classes=tuple(BUNDLED_LABELS), **BUNDLED_SCENE), seed)
     write_audio(file, scene.waveform, scene.sample_rate)
@@ -175,7 +175,7 @@ def _describe_event(event: Event) -> str:
     return f"  {event.onset:4.1f} to {event.offset:4.1f} s  {event.label}"
 
 
-def draw(
+def _plot(
     out: Path, detector: Detector, file: Path, reference: list[Event], estimate: list[Event]
 ) -> None:
     """Plot one scene with its events, one class at every level of pooling, and the losses."""

@@ -250,8 +250,8 @@ def _background(config: SceneConfig, rng: Rng, bank: Bank) -> Waveform:
     name = config.backgrounds[rng.integers(len(config.backgrounds))]
     speed = _speed(config, rng)
     # A little more, since resampling may end one sample early.
-    asked = config.duration if speed == 1 else config.duration * speed + 0.01
-    background = bank.sample_background(name, rng, asked, config.sample_rate)
+    duration = config.duration if speed == 1 else config.duration * speed + 0.01
+    background = bank.sample_background(name, rng, duration, config.sample_rate)
     background = _change_speed(background, speed, config.duration, config.sample_rate)
     rms = float(np.sqrt(np.mean(np.square(background, dtype=np.float64))))
     if rms == 0:

@@ -1,10 +1,10 @@
 """Procedural sounds of ten classes, and background noises, from a random generator.
 
 Conventions: every sound is a function (rng, duration, sample_rate) -> waveform, float32,
-(samples,), with its peak at 1. Pitch, tempo and timbre are random. A sound is active from its first sample to
-its last (a knock is repeated, a bell is struck again): silence is shorter than 0.2 s and never at
-an end, so that onset and offset are exact. Partials above 0.45 of the sample rate are omitted. The
-registries `SOUNDS` and `NOISES` are at the end.
+(samples,), with its peak at 1. Pitch, tempo and timbre are random. A sound is active from its first
+sample to its last (a knock is repeated, a bell is struck again): silence is shorter than 0.2 s and
+never at an end, so that onset and offset are exact. Partials above 0.45 of the sample rate are
+omitted. The registries `SOUNDS` and `NOISES` are at the end.
 """
 
 import math
