@@ -47,7 +47,7 @@ def draw_evaluation(
             found = segment_confusion(
                 truth.events,
                 answer.with_names_of(truth.events).events or {},
-                resolution=evaluation.scoring.resolution
+                resolution=evaluation.scoring.resolution,
             )
             unit = f"segments of {found.resolution:g} s"
             picture = plot_confusion(found.matrix, found.labels, unit)
