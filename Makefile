@@ -1,11 +1,11 @@
-# Every target sets up .venv by itself and is quick when it is already there.
+# Every target creates .venv if it is missing or outdated.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
-# The field's own scorers, which need an old pandas: for tests and benchmarks only.
+# sed_eval and sed_scores_eval, which need an old pandas: for tests and benchmarks only.
 ORACLES := .venv-oracles
-# A network and a runtime of the field, each with much of its own: for benchmarks only.
+# Another network and another runtime with many dependencies: for benchmarks only.
 PEERS  := .venv-peers
 
 .DEFAULT_GOAL := help
@@ -14,7 +14,7 @@ PEERS  := .venv-peers
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-setup: $(READY) $(ORACLES)/ready ## Make .venv and install what we test with
+setup: $(READY) $(ORACLES)/ready ## Create .venv and .venv-oracles
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "earmark needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": run make PYTHON=python3.11 ...")'
@@ -32,27 +32,27 @@ $(PEERS)/ready: benchmarks/peers/requirements.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
 	@touch $@
 
-demo: $(READY) ## Run the main job on sounds made on the spot; pictures go to demo/
+demo: $(READY) ## Train and detect on synthetic scenes; plots go to demo/
 	$(BIN)/earmark demo --out demo
 
-test: $(READY) $(ORACLES)/ready ## Run every test, doctest and document
-	$(BIN)/python -m pytest -n auto --dist loadfile
+test: $(READY) $(ORACLES)/ready ## Run all tests, doctests and documents; fails below the coverage floor
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=
 
-check: $(READY) ## Lint, types and layout
+check: $(READY) ## Lint, types and architecture
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_house.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py
 
-bench: $(READY) $(ORACLES)/ready $(PEERS)/ready ## Measure side by side; writes docs/speed.md and docs/metrics.md
+bench: $(READY) $(ORACLES)/ready $(PEERS)/ready ## Run the benchmarks; writes docs/speed.md, metrics.md and results.md
 	$(BIN)/python -m benchmarks $(ONLY)
 
-docs: $(READY) ## Make the tables and figures of docs/ anew
+docs: $(READY) ## Rebuild the tables and figures of docs/
 	$(BIN)/python -m docs.build
 
-format: $(READY) ## Let ruff tidy the code
+format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean: ## Remove what the targets made
-	rm -rf $(VENV) $(ORACLES) $(PEERS) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove everything that the targets created
+	rm -rf $(VENV) $(ORACLES) $(PEERS) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

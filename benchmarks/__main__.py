@@ -30,6 +30,7 @@ from benchmarks import (
     startup,
     training,
 )
+from earmark.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -82,9 +83,7 @@ def write_part(page: Path, name: str, text: str) -> None:
     if not (mark and end):
         sys.exit(f"{page} has no part {begin} ... {END}.")
     whole = f"{before}{begin}\n\n{text.strip()}\n\n{END}{after}"
-    beside = page.with_name(f".{page.name}.partial")
-    beside.write_text(whole, encoding="utf-8")
-    beside.replace(page)
+    atomic_write(page, whole.encode())
 
 
 def main() -> None:

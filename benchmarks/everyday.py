@@ -21,7 +21,7 @@ from earmark.experiments.plan import Plan, Run
 from earmark.formats.tables import read_table
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
-from earmark.synth.scenes import Scenery
+from earmark.synth.scenes import SceneSets
 from earmark.training.api import MODEL, train, tune
 
 REPO = Path(__file__).parent.parent
@@ -49,7 +49,7 @@ def main() -> None:
     ]
     bundle = load_bundle(train_on_all(options.scenes, options.work, run, teachers))
     bundle = bundle.with_decoding(measured.decoding, {**measured.tuning, "of": TUNED_ON})
-    scenery = Scenery.read(REPO / "benchmarks" / "everyday.toml")
+    scenery = SceneSets.read(REPO / "benchmarks" / "everyday.toml")
     bundle = replace(bundle, licence=LICENCE, attribution=attribution(scenery, "all"))
     half = bundle.halved()
     if count_differences(bundle, half, sorted((options.scenes / "test" / "audio").iterdir())) == 0:
@@ -91,7 +91,7 @@ def tune_shared(scenes: Path, bundle: Bundle) -> Bundle:
     return detector.bundle
 
 
-def attribution(scenery: Scenery, name: str) -> tuple[str, ...]:
+def attribution(scenery: SceneSets, name: str) -> tuple[str, ...]:
     """Return one line per CC-BY recording that the scenes of a set contain."""
     table = read_table(scenery.folder / scenery.bank.table)
     table.require("filename", "event_label", "fold", "licence", "author", "title", "source")

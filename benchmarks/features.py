@@ -12,7 +12,7 @@ import numpy as np
 import soundfile
 
 from earmark.audio.decode import read_audio
-from earmark.data.batches import cut, read_batch
+from earmark.data.batches import read_batch, split_rows
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore, build_store
@@ -82,7 +82,7 @@ def from_store(paths: Sequence[Path], folder: Path) -> tuple[float, float]:
     times = []
     for _ in range(2):
         before = time.perf_counter()
-        for rows in cut(order, 32):
+        for rows in split_rows(order, 32):
             read_batch(store, clips, rows)
         times.append((time.perf_counter() - before) / len(clips))
     return times[0], times[1]

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from earmark.formats.events import Event, read_events
-from earmark.formats.scores import ScoreCurve, ScoreCurves, stem_of
+from earmark.formats.names import stem_of
+from earmark.formats.scores import ScoreCurve, ScoreCurves
 from earmark.metrics.psds import SCENARIOS, count_psds, psds_scores
 from oracles import Oracles, plain
 

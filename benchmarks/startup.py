@@ -1,4 +1,4 @@
-"""How long a command takes from the first key to the last line: `earmark --help`, and `detect`."""
+"""Wall-clock and CPU time of complete commands: `earmark --help` and `earmark detect`."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ EARMARK = Path(sys.executable).with_name("earmark")
 
 
 def run(shared: Path) -> str:
-    """Measure, and return the figures in Markdown."""
+    """Measure, and return the times as Markdown."""
     with tempfile.TemporaryDirectory() as folder:
         audio = Path(folder, "ten.wav")
         write_audio(audio, 0.1 * np.random.default_rng(0).standard_normal(320_000), 32000)
@@ -32,23 +32,23 @@ def run(shared: Path) -> str:
                 str(EARMARK), "detect", str(audio), "--model", str(model),
             ],
         }  # fmt: skip
-        figures: dict[str, list[tuple[float, float]]] = {told: [] for told in commands}
+        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(ROUNDS):
-            for told, command in commands.items():
-                figures[told].append(measure(command))
-    rows = ["| command | by the clock | CPU |", "|---|---:|---:|"]
-    for told, found in figures.items():
+            for name, command in commands.items():
+                figures[name].append(measure(command))
+    rows = ["| command | wall clock | CPU |", "|---|---:|---:|"]
+    for name, found in figures.items():
         clock, cpu = (min(values) for values in zip(*found, strict=True))
-        name = told if "`" in told else f"`{told}`"
-        rows.append(f"| {name} | {clock:.2f} s | {cpu:.2f} s |")
+        shown = name if "`" in name else f"`{name}`"
+        rows.append(f"| {shown} | {clock:.2f} s | {cpu:.2f} s |")
     return (
-        f"The best of {ROUNDS} rounds in which the commands take turns, each in a process of its"
-        " own.\n\n" + "\n".join(rows)
+        f"The best of {ROUNDS} rounds in which the commands alternate, each in a new process.\n\n"
+        + "\n".join(rows)
     )
 
 
 def measure(command: list[str]) -> tuple[float, float]:
-    """Seconds by the clock, and of CPU."""
+    """Return the seconds of wall-clock and of CPU time."""
     environment = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     used, before = children(), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, env=environment)

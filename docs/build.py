@@ -14,6 +14,7 @@ import torch
 from docs import card, results
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
+from earmark.files import atomic_write
 from earmark.nn.model import PRESETS, ModelConfig
 from earmark.plots import plot_gradients, save
 
@@ -72,7 +73,7 @@ def _demo() -> Path:
 
 def demo_figure(path: Path) -> None:
     """Keep a picture that `make demo` draws; the demo takes a few minutes."""
-    path.write_bytes((_demo() / path.name).read_bytes())
+    atomic_write(path, (_demo() / path.name).read_bytes())
 
 
 PARTS: dict[str, tuple[Callable[[], str], ...]] = {
@@ -111,7 +112,7 @@ def main() -> None:
             f"{BEGIN}\n\n{make_part()}\n{END}{old.split(END)[1]}"
             for make_part, old in zip(makers, rest, strict=True)
         ]
-        path.write_text(first + "".join(parts))
+        atomic_write(path, (first + "".join(parts)).encode())
         print(page)
     for image, draw in FIGURES.items():
         (REPO / image).parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Real recordings and label tables that lie beside the repository, for the tests that want them."""
+"""Fixtures: real recordings and label tables next to the repository, and the oracle process."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import torch
 
 from oracles import Oracles
 
-# Two busy processes of two threads each run many times slower than of one thread each.
+# With two busy processes, two threads per process are many times slower than one.
 torch.set_num_threads(1)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -18,7 +18,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 def _shared(name: str) -> Path:
     folder = SHARED / name
     if not folder.is_dir():
-        pytest.skip(f"{folder} is not at hand: this test needs its real data")
+        pytest.skip(f"{folder} does not exist: this test needs its real data")
     return folder
 
 
@@ -36,11 +36,11 @@ def dcase2017() -> Path:
 
 @pytest.fixture(scope="session")
 def oracles() -> Iterator[Oracles]:
-    """sed_eval and sed_scores_eval, in their own environment."""
+    """sed_eval and sed_scores_eval, in a separate environment."""
     if not Oracles.available():
-        told = "the field's scorers are not at hand: make setup installs them"
-        if os.environ.get("CI"):  # there they are to be compared with
-            pytest.fail(told)
-        pytest.skip(told)
+        reason = "sed_eval and sed_scores_eval are not installed: run make setup"
+        if os.environ.get("CI"):  # there, they must be compared
+            pytest.fail(reason)
+        pytest.skip(reason)
     with Oracles() as process:
         yield process

@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from earmark.formats.events import Event, read_events
-from earmark.formats.scores import ScoreCurve, ScoreCurves, stem_of
+from earmark.formats.names import stem_of
+from earmark.formats.scores import ScoreCurve, ScoreCurves
 from earmark.metrics.best_thresholds import (
     CollarCriterion,
     IntersectionCriterion,

@@ -30,7 +30,7 @@ LAYERS = {
     "data": "errors config files frames runtime audio formats",
     "nn": "errors frames runtime pooling",
     "metrics": "errors frames formats",
-    "plots": "errors frames pooling formats metrics",
+    "plots": "errors files frames pooling formats metrics",
     "inference": "errors files frames tensors runtime audio formats data nn metrics",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",

@@ -11,7 +11,7 @@ import earmark
 from earmark.experiments import demo
 from earmark.formats.tables import read_table
 from earmark.inference.model_file import BUNDLED, load_bundle
-from earmark.synth.scenes import Scenery
+from earmark.synth.scenes import SceneSets
 
 REPO = Path(__file__).parent.parent
 SCENES = REPO / "benchmarks" / "scenes.toml"
@@ -43,8 +43,8 @@ def test_it_knows_the_classes_of_the_benchmark_from_tags_alone(bundle):
 
 
 def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
-    classes = tuple(demo.BOX_NAMES)
-    scene = earmark.make_scene(earmark.SceneConfig(classes=classes, **demo.BOX_SCENE), 0)
+    classes = tuple(demo.BUNDLED_LABELS)
+    scene = earmark.make_scene(earmark.SceneConfig(classes=classes, **demo.BUNDLED_SCENE), 0)
     earmark.write_audio(tmp_path / "street.wav", scene.waveform, scene.sample_rate)
     code = (
         "import socket, sys\n"
@@ -75,7 +75,7 @@ def test_info_without_a_file_is_of_the_box():
 
 
 def test_every_source_that_asks_for_it_is_named(bundle, esc50):
-    scenery = Scenery.read(SCENES)
+    scenery = SceneSets.read(SCENES)
     used = {*scenery.scenes.classes, *scenery.scenes.backgrounds}
     table = read_table(esc50 / "clips.tsv")
     rows = [row.named(table.columns) for row in table.rows]
@@ -89,7 +89,7 @@ def test_every_source_that_asks_for_it_is_named(bundle, esc50):
 
 
 def test_it_finds_real_sounds_in_scenes(esc50):
-    scenery = Scenery.read(SCENES)
+    scenery = SceneSets.read(SCENES)
     bank = earmark.Soundbank.from_table(esc50 / "clips.tsv", esc50 / "audio", [4])
     detector, truth, found = earmark.load(), {}, {}
     for index in range(40):

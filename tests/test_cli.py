@@ -163,7 +163,7 @@ def test_tune_from_weak_and_from_strong_labels(home):
     assert "supervision=weak" in run("info", "run/model.earmark", cwd=home).stdout
 
 
-def test_doctor_tells_and_exits_with_1_where_training_would_stop(home, tmp_path):
+def test_doctor_reports_and_exits_with_1_if_training_cannot_start(home, tmp_path):
     done = run("doctor", "train_weak.tsv", "--audio", "audio", cwd=home)
     assert "24" in done.stdout
     report = json.loads(
@@ -176,7 +176,7 @@ def test_doctor_tells_and_exits_with_1_where_training_would_stop(home, tmp_path)
     run("doctor", "none.tsv", "--audio", "audio", cwd=tmp_path, code=1)
 
 
-def test_synth_from_built_in_sounds_and_from_a_soundbank(tmp_path):
+def test_synth_from_procedural_sounds_and_from_a_soundbank(tmp_path):
     scene = ["--sample-rate", 8000, "--duration", 3, "--event-duration", 0.5, 1.0, "--events", 1, 2]
     done = run("synth", "a", "--n", 3, "--classes", "siren,bell", *scene, cwd=tmp_path)
     assert "3 scenes" in done.stdout
@@ -268,23 +268,22 @@ def test_a_table_with_a_wrong_row_names_file_and_line(home):
     assert "wrong.tsv:2" in run("evaluate", *tables, cwd=home, code=2).stderr
 
 
-def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch, capsys):
-    """In small: fewer scenes and one epoch; `make demo` runs it in full."""
+def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch):
+    """With few scenes and one epoch; `make demo` runs it in full."""
     from earmark.experiments import demo
 
     monkeypatch.setattr(demo, "N_SCENES", {"train": 16, "valid": 8, "test": 4})
     monkeypatch.setattr(demo, "SETTINGS", ("training.max_epochs=1", "training.batch_size=8"))
     monkeypatch.setattr(demo, "N_PROCESSES", 1)
-    scores = demo.run_demo(tmp_path / "demo")
-    assert scores.n_files == 4
-    said = capsys.readouterr().out
-    assert "F1" in said
-    assert "SHORT of what was asked" in said
-    assert "earmark train --train tags.tsv" in said
-    assert f"The model in the box hears {tmp_path / 'demo' / 'box.wav'}" in said
-    box = said.split("of real recordings alone:\n")[1].split("\n\n")[0]
-    found = [line.split(" s  ")[1] for line in box.splitlines()]
-    assert set(found) & set(demo.BOX_NAMES.values()), found
+    report = demo.run_demo(tmp_path / "demo")
+    assert report.scores.n_files == 4
+    text = report.describe()
+    assert "target MISSED" in text
+    assert "earmark train --train tags.tsv" in text
+    assert f"bundled pretrained model on {tmp_path / 'demo' / 'bundled.wav'}" in text
+    detected = {event.label for event in report.bundled_estimate}
+    assert detected & {event.label for event in report.bundled_reference}, detected
+    assert all(f"s  {label}\n" in text for label in detected)
     for picture in ("hierarchy.png", "detection.png", "history.png"):
         assert (tmp_path / "demo" / picture).read_bytes().startswith(b"\x89PNG")
-    demo.run_demo(tmp_path / "demo")  # and again, over what is there
+    demo.run_demo(tmp_path / "demo")  # and again in the same folder

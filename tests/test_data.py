@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.data.batches import pad_batch
-from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.errors import AudioError, DataError, SettingError
 from earmark.formats.events import Event, write_events
 from earmark.formats.tags import read_tags, write_tags
@@ -24,6 +24,10 @@ def manifest_of(tags, labels=None):
     files = [f"{number}.wav" for number in range(len(tags))]
     labels = sorted({tag for of_clip in tags for tag in of_clip}) if labels is None else labels
     return Manifest(files, [Path(file) for file in files], [tuple(t) for t in tags], labels)
+
+
+def clips_in(folder, *files):
+    return Manifest(files, [Path(folder, file) for file in files], [()] * len(files), ())
 
 
 def read(folder, tags, labels=None):
@@ -80,21 +84,23 @@ class TestManifest:
         assert len(manifest) == 0
         assert manifest.targets.shape == (0, 0)
 
-    def test_refuses_what_cannot_be_right(self, tmp_path):
+    def test_refuses_invalid_input(self, tmp_path):
         touch(tmp_path / "audio", "a.wav")
         with pytest.raises(DataError, match=r"weak.tsv:2: there is no label 'dgo'.*'dog'"):
             read(tmp_path, {"a.wav": ["dgo"]}, labels=["dog", "cat"])
-        with pytest.raises(DataError, match="label 'dog' is given twice"):
+        with pytest.raises(DataError, match="label 'dog' occurs twice"):
             read(tmp_path, {"a.wav": ["dog"]}, labels=["dog", "dog"])
-        with pytest.raises(SettingError, match="folder of its audio"):
+        with pytest.raises(SettingError, match="folder of its recordings as audio"):
             Manifest.read(tmp_path / "weak.tsv")
         with pytest.raises(AudioError, match="not a folder"):
             Manifest.read(tmp_path / "weak.tsv", tmp_path / "nowhere")
         with pytest.raises(SettingError, match="list of names"):
             read(tmp_path, {"a.wav": ["dog"]}, labels="dog")
-        with pytest.raises(DataError, match="'dgo', which is no label; did you mean 'dog'"):
+        with pytest.raises(
+            DataError, match=r"tags of 0.wav: there is no label 'dgo'; did you mean 'dog'"
+        ):
             manifest_of([["dgo"]], labels=["dog"])
-        with pytest.raises(SettingError, match="a path and tags for each"):
+        with pytest.raises(SettingError, match="needs a path and tags for each"):
             Manifest(("a.wav",), (), (), ())
 
 
@@ -116,15 +122,17 @@ class TestNames:
             ("a.wav", "sub/a.wav"),
             ("a.wav", "sub/deep/Ya.flac"),
             ("caf\u00e9.wav", "cafe\u0301.wav"),
-            ("notes.txt", "notes.txt"),  # no audio: reading it says so
+            ("take.v2", "take.v2.wav"),
+            ("clip.webm", "clip.wav"),
+            ("notes.txt", "notes.txt"),  # no audio: reading it raises
         ],
     )
-    def test_are_found_as_the_field_writes_them(self, tmp_path, in_table, on_disk):
+    def test_match_recordings_under_their_usual_variants(self, tmp_path, in_table, on_disk):
         touch(tmp_path / "audio", on_disk, "other.wav", "sub/other.wav")
         manifest = read(tmp_path, {in_table: []})
         assert manifest.paths == (tmp_path / "audio" / on_disk,)
 
-    def test_may_be_whole_paths(self, tmp_path):
+    def test_may_be_absolute_paths(self, tmp_path):
         touch(tmp_path, "elsewhere/a.wav", "audio/b.wav")
         path = tmp_path / "elsewhere" / "a.wav"
         assert read(tmp_path, {str(path): []}).paths == (path,)
@@ -137,29 +145,45 @@ class TestNames:
             ("a.wav", "a.flac", ["Ya.flac"]),
         ],
     )
-    def test_as_they_stand_win_over_names_that_are_alike(self, tmp_path, in_table, found, others):
+    def test_prefer_the_closest_match(self, tmp_path, in_table, found, others):
         touch(tmp_path / "audio", found, *others)
         assert read(tmp_path, {in_table: []}).paths == (tmp_path / "audio" / found,)
 
     @pytest.mark.parametrize(
         "both", [("a.flac", "a.ogg"), ("A.WAV", "a.flac"), ("x/a.wav", "y/a.wav")]
     )
-    def test_that_may_mean_two_files_are_refused(self, tmp_path, both):
+    def test_that_match_two_files_are_refused(self, tmp_path, both):
         touch(tmp_path / "audio", *both)
         with pytest.raises(DataError, match=r"'a.wav' may be any of .*, .* Write the one"):
             read(tmp_path, {"a.wav": []})
 
     @pytest.mark.parametrize("name", ["Y.wav", "other/b.wav", "a.wav.wav", "x" * 300, "audio", "."])
-    def test_of_nothing_are_missing(self, tmp_path, name):
+    def test_without_a_match_are_missing(self, tmp_path, name):
         touch(tmp_path / "audio", "a.wav", "sub/b.wav")
         assert read(tmp_path, {name: []}).missing == (name,)
 
     def test_of_two_manifests_must_not_mean_different_recordings(self):
-        one = Manifest(("a.wav",), (Path("x/a.wav"),), ((),), ())
-        two = Manifest(("a.wav", "b.wav"), (Path("x/a.wav"), Path("b.wav")), ((), ()), ())
-        assert clip_paths(one, two) == {"a.wav": Path("x/a.wav"), "b.wav": Path("b.wav")}
+        one, two = clips_in("x", "a.wav"), clips_in("x", "a.wav", "b.wav")
+        assert clip_paths(one, two) == {"a.wav": Path("x/a.wav"), "b.wav": Path("x/b.wav")}
         with pytest.raises(DataError, match=r"two recordings, x.a.wav and y.a.wav"):
-            clip_paths(one, Manifest(("a.wav",), (Path("y/a.wav"),), ((),), ()))
+            clip_paths(one, clips_in("y", "a.wav"))
+
+    def test_of_several_manifests_are_separated_where_they_mean_different_recordings(self):
+        train, valid, test = (clips_in(x, "a.wav", "b.wav") for x in ("train", "valid", "test"))
+        apart = separate_names(train, validation=valid, test=test)
+        assert [clips.files for clips in apart] == [
+            ("validation: a.wav", "validation: b.wav"),
+            ("test: a.wav", "test: b.wav"),
+        ]
+        assert len(clip_paths(train, *apart)) == 6
+        assert [clips.paths for clips in apart] == [valid.paths, test.paths]
+        other = clips_in("valid", "c.wav")
+        assert separate_names(train, validation=other, test=train) == (other, train)
+        assert separate_names(other, validation=valid, test=test)[1].files == apart[1].files
+
+    def test_in_a_table_of_events_may_have_another_suffix(self):
+        clips = manifest_of([["dog"], []]).with_events({"0.flac": [Event(0, 1, "dog")], "1": []})
+        assert clips.events == ((Event(0, 1, "dog"),), ())
 
 
 class TestSplit:
@@ -168,7 +192,7 @@ class TestSplit:
         fraction=st.floats(0.01, 0.99),
         seed=st.integers(0, 5),
     )
-    def test_parts_every_clip_once_and_always_alike(self, tags, fraction, seed):
+    def test_assigns_every_clip_once_and_is_reproducible(self, tags, fraction, seed):
         manifest = manifest_of(tags)
         first, second = manifest.split(fraction, seed)
         assert sorted(first.files + second.files) == sorted(manifest.files)
@@ -181,7 +205,7 @@ class TestSplit:
         counts=st.lists(st.integers(1, 40), min_size=1, max_size=8).filter(lambda c: sum(c) > 1),
         fraction=st.floats(0.05, 0.5),
     )
-    def test_keeps_every_class_of_two_clips_on_both_sides(self, counts, fraction):
+    def test_keeps_every_class_of_two_clips_in_both_parts(self, counts, fraction):
         manifest = manifest_of([[f"{n}"] for n, count in enumerate(counts) for _ in range(count)])
         first, second = manifest.split(fraction)
         for label, count in Counter(tag for (tag,) in manifest.tags).items():
@@ -196,7 +220,7 @@ class TestSplit:
         manifest = manifest_of([["a"]] * 50)
         assert manifest.split(0.2, seed=0) != manifest.split(0.2, seed=1)
 
-    def test_deals_rare_classes_first(self):
+    def test_assigns_rare_classes_first(self):
         tags = [["common"]] * 200 + [["common", "rare"]] * 2 + [[]] * 40
         first, second = manifest_of(tags).split(0.1)
         for part in (first, second):
@@ -208,12 +232,12 @@ class TestSplit:
         for fraction in (0, 1, -0.1, float("nan")):
             with pytest.raises(SettingError, match="fraction"):
                 manifest_of([["a"]] * 4).split(fraction)
-        with pytest.raises(DataError, match="Two clips or more"):
+        with pytest.raises(DataError, match="two clips or more"):
             manifest_of([["a"]]).split(0.5)
 
 
 class TestBatch:
-    def test_puts_zeros_behind_shorter_clips_and_masks_them(self):
+    def test_pads_shorter_clips_with_zeros_and_masks_them(self):
         clips = [torch.rand(n, 4) for n in (3, 5, 1)]
         batch, mask = pad_batch(clips)
         assert batch.shape == (3, 5, 4)
@@ -229,7 +253,7 @@ class TestBatch:
     @pytest.mark.parametrize(
         "clips", [[], [torch.zeros(3)], [torch.zeros(2, 3), torch.zeros(2, 4)]]
     )
-    def test_refuses_what_does_not_fit_together(self, clips):
+    def test_refuses_clips_of_different_shapes(self, clips):
         with pytest.raises(SettingError, match="same mels"):
             pad_batch(clips)
 
@@ -248,7 +272,7 @@ class TestRealLists:
         timed = Manifest.read(strong, tmp_path / "audio", labels=manifest.labels)
         assert set(timed.files) <= set(manifest.files)
 
-    def test_of_dcase_2017_are_split_alike_in_every_class(self, dcase2017):
+    def test_of_dcase_2017_are_split_evenly_in_every_class(self, dcase2017):
         tags = read_tags(dcase2017 / "testing_set.csv")
         manifest = manifest_of(list(tags.values()))
         _, second = manifest.split(0.2, seed=3)

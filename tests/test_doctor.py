@@ -10,7 +10,7 @@ import soundfile
 from rich.console import Console
 
 from earmark.audio.encode import write_audio
-from earmark.data.doctor import SEVERITIES, examine, look_at, render
+from earmark.data.doctor import SEVERITIES, examine, inspect, render
 from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
 from earmark.formats.tags import write_tags
@@ -33,12 +33,12 @@ def healthy(tmp_path_factory):
 
 @pytest.fixture
 def folder(healthy, tmp_path):
-    """The same, to be harmed."""
+    """The same, to be damaged."""
     return shutil.copytree(healthy, tmp_path / "audio")
 
 
 def manifest_of(folder, tags=None, names=None, labels=None):
-    """Twelve dogs and twelve cats, but for what `tags` says otherwise."""
+    """Twelve dogs and twelve cats, except where `tags` differs."""
     names = sorted(path.name for path in folder.iterdir()) if names is None else names
     every = {
         name: ("dog",) if int(name[:2]) % 2 else ("cat",) for name in names if name[0].isdigit()
@@ -54,56 +54,61 @@ def found(report, kind, part=None):
     return findings[0]
 
 
-class TestLook:
-    def test_tells_length_rate_channels_and_peak(self, tmp_path):
+class TestInspection:
+    def test_has_duration_sample_rate_channels_and_peak(self, tmp_path):
         path = tmp_path / "a.wav"
         soundfile.write(path, np.stack([noise(0), noise(0)], axis=1), 16000)
-        look = look_at(path)
-        assert (look.error, look.duration, look.sample_rate, look.channels) == (None, 4.0, 16000, 2)
-        assert look.peak == pytest.approx(np.abs(noise(0)).max(), abs=1e-4)
-        assert look.clipped == 0
+        found_in = inspect(path)
+        assert (found_in.error, found_in.duration, found_in.sample_rate, found_in.channels) == (
+            None,
+            4.0,
+            16000,
+            2,
+        )
+        assert found_in.peak == pytest.approx(np.abs(noise(0)).max(), abs=1e-4)
+        assert found_in.clipped == 0
 
     def test_counts_runs_at_full_scale_and_not_single_peaks(self, tmp_path):
         wave = np.zeros(10 * RATE)
         wave[::100] = 1.0
         write_audio(tmp_path / "peaks.wav", wave, RATE)
-        assert look_at(tmp_path / "peaks.wav").clipped == 0
+        assert inspect(tmp_path / "peaks.wav").clipped == 0
         tone = 2 * np.sin(np.arange(10 * RATE) / 50)
         write_audio(tmp_path / "clipped.wav", tone, RATE)
-        assert look_at(tmp_path / "clipped.wav").clipped == pytest.approx(0.66, abs=0.02)
+        assert inspect(tmp_path / "clipped.wav").clipped == pytest.approx(0.66, abs=0.02)
 
-    def test_counts_a_run_the_same_wherever_it_falls(self, tmp_path):
+    def test_counts_a_run_alike_across_blocks(self, tmp_path):
         for start in (0, 63999, 64000, 70000):  # blocks end at 64000
             wave = np.zeros(4 * RATE)
             wave[start : start + 12] = 1.0
             write_audio(tmp_path / "a.wav", wave, RATE)
-            assert look_at(tmp_path / "a.wav").clipped * len(wave) == pytest.approx(10)
+            assert inspect(tmp_path / "a.wav").clipped * len(wave) == pytest.approx(10)
 
-    def test_knows_the_same_samples_in_another_format(self, tmp_path):
+    def test_has_one_digest_for_the_same_samples_in_another_format(self, tmp_path):
         write_audio(tmp_path / "a.wav", noise(0), RATE)
         soundfile.write(tmp_path / "a.flac", *soundfile.read(tmp_path / "a.wav", dtype="int16"))
-        assert look_at(tmp_path / "a.wav").digest == look_at(tmp_path / "a.flac").digest
+        assert inspect(tmp_path / "a.wav").digest == inspect(tmp_path / "a.flac").digest
         write_audio(tmp_path / "b.wav", noise(0), 16000)
-        assert look_at(tmp_path / "a.wav").digest != look_at(tmp_path / "b.wav").digest
+        assert inspect(tmp_path / "a.wav").digest != inspect(tmp_path / "b.wav").digest
 
-    def test_says_why_a_recording_cannot_be_read(self, tmp_path):
+    def test_has_the_reason_why_a_recording_cannot_be_read(self, tmp_path):
         (tmp_path / "a.wav").write_text("no audio")
-        assert "is not audio" in look_at(tmp_path / "a.wav").error
+        assert "is not audio" in inspect(tmp_path / "a.wav").error
 
 
 class TestHealthyData:
-    def test_has_no_findings_and_true_figures(self, healthy):
+    def test_has_no_findings_and_correct_statistics(self, healthy):
         report = examine(manifest_of(healthy))
         assert report.findings == ()
         assert not report.stops
         part = report.parts["training"]
         assert (part.n_listed, part.n_missing, part.n_unreadable) == (24, 0, 0)
         assert (part.shortest, part.median, part.longest, part.total) == (2.0, 2.0, 2.0, 48.0)
-        assert part.rates == {RATE: 24}
+        assert part.sample_rates == {RATE: 24}
         assert part.channels == {1: 24}
         assert part.classes == {"cat": 12, "dog": 12}
 
-    def test_is_told_alike_by_any_number_of_processes(self, healthy):
+    def test_gives_the_same_report_with_any_number_of_processes(self, healthy):
         steps = []
         report = examine(manifest_of(healthy), processes=2, progress=lambda n, of: steps.append(n))
         assert report == examine(manifest_of(healthy), processes=1)
@@ -134,7 +139,7 @@ class TestRecordings:
         assert report.stops
         assert [finding.kind for finding in report.findings] == ["missing"]
 
-    def test_that_are_silent_are_told_with_their_peak(self, folder):
+    def test_that_are_silent_are_reported_with_their_peak(self, folder):
         write_audio(folder / "02.wav", np.zeros(2 * RATE), RATE)
         write_audio(folder / "04.wav", np.zeros(2 * RATE), RATE)
         write_audio(folder / "05.wav", np.sign(noise(5)) * 2 / 32768, RATE)
@@ -144,10 +149,10 @@ class TestRecordings:
             "04.wav": "all zero",
             "05.wav": "peak -84 dB",
         }
-        # Two silences are alike, and that is no more to tell.
+        # Two silent recordings are no duplicates.
         assert "duplicate" not in {finding.kind for finding in report.findings}
 
-    def test_that_are_short_odd_or_clipped_are_told(self, folder):
+    def test_that_are_short_odd_or_clipped_are_reported(self, folder):
         write_audio(folder / "02.wav", noise(2, seconds=0.5), RATE)
         write_audio(folder / "03.wav", noise(3, seconds=9), RATE)
         write_audio(folder / "04.wav", noise(4, level=5.0), RATE)
@@ -156,7 +161,7 @@ class TestRecordings:
         assert found(report, "odd length").items == {"03.wav": "9.00 s"}
         assert list(found(report, "clipped").items) == ["04.wav"]
 
-    def test_of_a_low_rate_are_told_if_the_mels_reach_higher(self, folder):
+    def test_of_a_low_sample_rate_are_reported_if_the_mels_reach_higher(self, folder):
         write_audio(folder / "02.wav", noise(2), 16000)
         manifest = manifest_of(folder)
         assert found(examine(manifest), "low sample rate").items == {"02.wav": "16000 Hz"}
@@ -164,19 +169,19 @@ class TestRecordings:
 
 
 class TestCopies:
-    def test_with_the_same_tags_are_worth_a_note(self, folder):
+    def test_with_the_same_tags_are_a_note(self, folder):
         shutil.copy(folder / "02.wav", folder / "04.wav")
         finding = found(examine(manifest_of(folder)), "duplicate")
         assert finding.severity == "note"
-        assert finding.items == {"02.wav": "sounds as 04.wav"}
+        assert finding.items == {"02.wav": "is a copy of 04.wav"}
 
     def test_with_other_tags_hurt(self, folder):
         shutil.copy(folder / "02.wav", folder / "05.wav")
         finding = found(examine(manifest_of(folder)), "contradiction")
         assert finding.severity == "hurts"
-        assert finding.items == {"02.wav": "sounds as 05.wav"}
+        assert finding.items == {"02.wav": "is a copy of 05.wav"}
 
-    def test_of_one_file_under_two_names_are_told_as_such(self, folder):
+    def test_of_one_file_under_two_names_are_reported_as_such(self, folder):
         finding = found(examine(manifest_of(folder, tags={"Y02.wav": ["cat"]})), "duplicate")
         assert finding.items == {"02.wav": "is the file of Y02.wav"}
 
@@ -188,9 +193,9 @@ class TestCopies:
         report = examine(manifest_of(folder), manifest_of(other))
         leak = found(report, "leak")
         assert leak.severity == "hurts"
-        assert leak.items == {"02.wav": "is 91.wav of validation"}
+        assert leak.items == {"02.wav": "is 91.wav in validation"}
 
-    def test_of_the_very_file_are_looked_at_once(self, healthy):
+    def test_of_the_same_file_are_inspected_once(self, healthy):
         steps = []
         manifest = manifest_of(healthy)
         report = examine(manifest, manifest, progress=lambda n, of: steps.append(of))
@@ -199,7 +204,7 @@ class TestCopies:
 
 
 class TestClasses:
-    def test_that_are_rare_unseen_or_everywhere_hurt(self, healthy):
+    def test_that_are_rare_unseen_or_in_every_clip_hurt(self, healthy):
         names = sorted(path.name for path in healthy.iterdir())
         tags = {
             name: ["noise", "owl"] if number < 3 else ["noise"] for number, name in enumerate(names)
@@ -215,18 +220,18 @@ class TestClasses:
         report = examine(manifest_of(folder, tags={"02.wav": ["owl"]}))
         assert found(report, "unseen class").items == {"owl": "0 clips"}
 
-    def test_that_only_validation_knows_stop(self, healthy):
+    def test_that_are_only_in_validation_stop(self, healthy):
         train = manifest_of(healthy)
         valid = manifest_of(healthy, tags={"00.wav": ["owl"]})
         report = examine(train, valid)
         assert report.stops
         assert found(report, "unknown class").items == {"owl": "1 clips"}
-        assert report.findings[0].kind == "unknown class"  # the worst comes first
+        assert report.findings[0].kind == "unknown class"  # the most severe comes first
 
-    def test_that_validation_never_has_are_worth_a_note(self, healthy):
+    def test_that_are_not_in_validation_are_a_note(self, healthy):
         train = manifest_of(healthy)
         valid = train.take([0, 2])
-        assert found(examine(train, valid), "unjudged class").items == {"dog": "0 clips"}
+        assert found(examine(train, valid), "unvalidated class").items == {"dog": "0 clips"}
 
     def test_are_needed(self, healthy):
         names = sorted(path.name for path in healthy.iterdir())
@@ -248,15 +253,15 @@ class TestTables:
 
 
 class TestReport:
-    def test_goes_into_json_and_onto_the_screen(self, folder):
+    def test_can_be_printed_as_json_and_as_tables(self, folder):
         (folder / "03.wav").write_bytes(b"")
         shutil.move(folder / "05.wav", folder / "05[red].wav")
         write_audio(folder / "05[red].wav", np.zeros(RATE), RATE)
         report = examine(manifest_of(folder), manifest_of(folder))
-        told = json.loads(json.dumps(report.to_dict()))
-        assert told["stops"] is False
-        assert told["parts"]["training"]["classes"] == {"cat": 12, "dog": 11}
-        assert {finding["severity"] for finding in told["findings"]} <= set(SEVERITIES)
+        plain = json.loads(json.dumps(report.to_dict()))
+        assert plain["stops"] is False
+        assert plain["parts"]["training"]["classes"] == {"cat": 12, "dog": 11}
+        assert {finding["severity"] for finding in plain["findings"]} <= set(SEVERITIES)
         console = Console(file=io.StringIO(), width=120)
         console.print(render(report, n_items=2))
         shown = console.file.getvalue()
@@ -265,17 +270,17 @@ class TestReport:
         for finding in report.findings:
             assert finding.sentence in shown
 
-    def test_without_findings_says_so(self, healthy):
+    def test_without_findings_reports_no_problems(self, healthy):
         console = Console(file=io.StringIO(), width=120)
         console.print(render(examine(manifest_of(healthy))))
-        assert "Nothing is wrong." in console.file.getvalue()
+        assert "No problems." in console.file.getvalue()
 
 
 def test_real_recordings_are_examined(esc50):
     manifest = Manifest.read(esc50 / "clips.tsv", esc50 / "audio")
     report = examine(manifest.take(range(0, 1399, 50)))
     assert not report.stops
-    assert report.parts["training"].rates == {32000: 28}
+    assert report.parts["training"].sample_rates == {32000: 28}
     assert report.parts["training"].n_unreadable == 0
     assert "rare class" in {finding.kind for finding in report.findings}
 

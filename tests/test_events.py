@@ -14,11 +14,11 @@ from earmark.formats.tags import read_tags, tags_from_folders, write_tags
 AIR_HORN = "Air horn, truck horn"
 FIRE = "Fire engine, fire truck (siren)"
 
-# Anything a table can hold: no tab or line end, and no space at the ends.
-words = st.text(
+# Any field of a table: no tab or line end, and no space at the ends.
+any_name = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n"), min_size=1, max_size=12
 ).filter(lambda word: word == word.strip())
-labels_to_draw = st.one_of(words, st.sampled_from([AIR_HORN, FIRE, 'a "quoted" one', '"', "a,b"]))
+any_label = st.one_of(any_name, st.sampled_from([AIR_HORN, FIRE, 'a "quoted" one', '"', "a,b"]))
 
 
 @st.composite
@@ -26,7 +26,7 @@ def events(draw, scored):
     onset = draw(st.integers(0, 9_000))
     offset = onset + draw(st.integers(1, 9_000))
     score = draw(st.none() | st.integers(0, 10**6).map(lambda n: n / 10**6)) if scored else None
-    return Event(onset / 1000, offset / 1000, draw(labels_to_draw), score)
+    return Event(onset / 1000, offset / 1000, draw(any_label), score)
 
 
 def text(content):
@@ -50,7 +50,7 @@ class TestEvent:
         with pytest.raises(AttributeError):
             event.onset = 3.0
 
-    def test_holds_plain_floats_whatever_it_was_given(self):
+    def test_stores_plain_floats_for_any_number_type(self):
         event = Event(np.float32(0.5), 2, "dog", np.float64(0.25))
         assert repr(event) == "Event(onset=0.5, offset=2.0, label='dog', score=0.25)"
         assert event.duration == 1.5
@@ -65,20 +65,22 @@ class TestEvent:
             ((0.0, 1.0, ""), "label"),
         ],
     )
-    def test_refuses_what_is_no_event(self, values, message):
+    def test_refuses_invalid_values(self, values, message):
         with pytest.raises(DataError, match=message):
             Event(*values)
 
 
 class TestStrongTables:
-    @given(st.dictionaries(words, st.lists(events(scored=True), max_size=4), max_size=4))
-    def test_come_back_as_they_were_written(self, by_file):
+    @given(st.dictionaries(any_name, st.lists(events(scored=True), max_size=4), max_size=4))
+    def test_are_read_back_as_written(self, by_file):
         stream = io.StringIO()
         write_events(stream, by_file)
         assert read_events(text(stream.getvalue())) == {k: sorted(v) for k, v in by_file.items()}
 
-    @given(by_file=st.dictionaries(words, st.lists(events(scored=False), max_size=3), max_size=3))
-    def test_come_back_from_a_comma_file(self, by_file, tmp_path_factory):
+    @given(
+        by_file=st.dictionaries(any_name, st.lists(events(scored=False), max_size=3), max_size=3)
+    )
+    def test_are_read_back_from_a_comma_separated_file(self, by_file, tmp_path_factory):
         path = tmp_path_factory.mktemp("tables") / "events.csv"
         write_events(path, by_file)
         assert "\t" not in path.read_text(encoding="utf-8")
@@ -87,7 +89,9 @@ class TestStrongTables:
     @pytest.mark.parametrize("end", ["\n", "\r\n"])
     @pytest.mark.parametrize("mark", ["", "\ufeff"])
     @pytest.mark.parametrize("header", ["", "filename\tonset\toffset\tevent_label"])
-    def test_read_alike_with_any_line_end_mark_and_header(self, tmp_path, end, mark, header):
+    def test_are_read_alike_with_any_line_end_byte_order_mark_and_header(
+        self, tmp_path, end, mark, header
+    ):
         path = tmp_path / "strong.tsv"
         lines = [header, "", f"a.wav\t0.5\t1\t{AIR_HORN}", "b.wav\t\t\t", "", "c.wav"]
         path.write_bytes((mark + end.join(lines)).encode())
@@ -100,16 +104,16 @@ class TestStrongTables:
     def test_keep_a_label_with_a_comma_quoted_or_not(self, row):
         assert read_events(text(row)) == {"a.wav": [Event(0.5, 1, AIR_HORN)]}
 
-    def test_take_columns_in_any_order_and_leave_others_alone(self):
+    def test_may_have_columns_in_any_order_and_unknown_columns(self):
         table = "label,score,fold,end,start,file\ndog,0.75,3,2.0,1.0,a.wav\ncat,,3,3.0,1.0,a.wav\n"
         assert read_events(text(table)) == {"a.wav": [Event(1, 2, "dog", 0.75), Event(1, 3, "cat")]}
 
-    def test_drop_and_count_rows_of_no_length_but_know_their_files(self):
+    def test_drop_and_count_rows_of_zero_length_but_keep_their_files(self):
         table = read_events(text("a.wav\t0\t0\tdog\na.wav\t1\t2\tcat\nb.wav\t0.000\t0.0\tdog\n"))
         assert table == {"a.wav": [Event(1, 2, "cat")], "b.wav": []}
         assert table.n_dropped == 2
 
-    def test_keep_the_order_of_the_rows_on_which_sed_evals_scores_hang(self):
+    def test_keep_the_order_of_the_rows_on_which_sed_evals_scores_depend(self):
         table = read_events(text("a.wav\t5\t6\tdog\na.wav\t1\t2\tcat\n"))
         assert [event.onset for event in table["a.wav"]] == [5.0, 1.0]
 
@@ -124,12 +128,12 @@ class TestStrongTables:
             ("a.wav\t1\t2", "no label"),
             ("a.wav\t2\t1\tdog", "offset 1 comes before the onset 2"),
             ("a.wav\t-1\t1\tdog", "onset -1 is negative"),
-            ("a.wav\t1\t2\tdog\t0.5", "5 fields where 4 belong"),
-            ("\t1\t2\tdog", "names no file"),
+            ("a.wav\t1\t2\tdog\t0.5", "5 fields instead of 4"),
+            ("\t1\t2\tdog", "has no file name"),
             ('a.wav\t1\t2\t"dog', "a quote is opened and not closed"),
         ],
     )
-    def test_tell_file_and_line_of_a_wrong_row(self, tmp_path, row, message):
+    def test_report_file_and_line_of_a_wrong_row(self, tmp_path, row, message):
         path = tmp_path / "strong.tsv"
         path.write_text(f"a.wav\t1\t2\tdog\n\n{row}\n")
         with pytest.raises(DataError, match=message) as raised:
@@ -144,11 +148,11 @@ class TestStrongTables:
             ("filename\tonset\tstart\toffset\tlabel", "more than once"),
         ],
     )
-    def test_tell_what_a_header_lacks(self, header, message):
+    def test_report_missing_columns_of_a_header(self, header, message):
         with pytest.raises(DataError, match=message):
             read_events(text(header + "\na.wav\t1\n"))
 
-    def test_must_be_there_and_be_utf_8(self, tmp_path):
+    def test_must_exist_and_be_utf_8(self, tmp_path):
         with pytest.raises(DataError, match="Cannot read the table"):
             read_events(tmp_path / "none.tsv")
         (tmp_path / "latin.tsv").write_bytes("a.wav\t0\t1\tKüche\n".encode("latin-1"))
@@ -168,7 +172,7 @@ class TestStrongTables:
             ("", Event(1.0, 2.0, "dog")),
         ],
     )
-    def test_refuse_to_be_written_when_they_would_not_come_back(self, tmp_path, name, event):
+    def test_are_not_written_if_they_could_not_be_read_back(self, tmp_path, name, event):
         path = tmp_path / "strong.tsv"
         path.write_text("as it was")
         with pytest.raises(DataError, match="Cannot write"):
@@ -176,19 +180,19 @@ class TestStrongTables:
         assert path.read_text() == "as it was"
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_are_written_with_the_decimals_asked_for(self):
+    def test_are_written_with_the_requested_decimals(self):
         stream = io.StringIO()
         write_events(stream, {"a.wav": [Event(1.0, 1.0004, "dog")]}, decimals=4)
         assert stream.getvalue().splitlines()[1] == "a.wav\t1.0000\t1.0004\tdog"
 
-    def test_say_so_when_the_folder_is_not_there(self, tmp_path):
+    def test_are_not_written_to_a_missing_folder(self, tmp_path):
         with pytest.raises(DataError, match=r"Cannot write .*none"):
             write_events(tmp_path / "none" / "a.tsv", {})
 
 
 class TestWeakTables:
-    @given(st.dictionaries(words, st.sets(labels_to_draw, max_size=4), max_size=4))
-    def test_come_back_as_they_were_written(self, tags):
+    @given(st.dictionaries(any_name, st.sets(any_label, max_size=4), max_size=4))
+    def test_are_read_back_as_written(self, tags):
         stream = io.StringIO()
         write_tags(stream, tags)
         assert read_tags(text(stream.getvalue())) == {k: tuple(sorted(v)) for k, v in tags.items()}
@@ -200,7 +204,7 @@ class TestWeakTables:
             known = [AIR_HORN, FIRE, "Car", "Car alarm", "Truck", "Air horn"]
             assert read_tags(text(table), known) == {"a.wav": tuple(sorted(labels))}
 
-    def test_are_read_with_several_labels_a_row_or_one(self):
+    def test_are_read_with_one_or_several_labels_per_row(self):
         expected = {"a.wav": ("cat", "dog"), "b.wav": ()}
         assert read_tags(text("filename\tevent_labels\na.wav\tdog,cat\nb.wav\t\n")) == expected
         assert read_tags(text("filename\tlabel\na.wav\tdog\nb.wav\na.wav\tcat\n")) == expected
@@ -216,18 +220,18 @@ class TestWeakTables:
         assert read_tags(text(f"a.wav\t0\t1\t{AIR_HORN}\na.wav\t0\t1\tCar\n")) == expected
         assert read_tags(text(f"a.wav\tCar, {AIR_HORN}\n"), ["Car", AIR_HORN]) == expected
 
-    def test_take_the_longest_label_first_but_not_at_any_price(self):
+    def test_prefer_the_longest_label_unless_the_rest_does_not_fit(self):
         table = "filename\tevent_labels\na.wav\tA,B,C\n"
         assert read_tags(text(table), ["A", "A,B", "C", "B"]) == {"a.wav": ("A,B", "C")}
         assert read_tags(text(table), ["A", "A,B", "B,C"]) == {"a.wav": ("A", "B,C")}
 
-    def test_ask_where_a_comma_could_be_meant_either_way(self):
+    def test_refuse_a_comma_that_could_be_read_both_ways(self):
         table = "filename\tevent_labels\na.wav\tdog, cat\nb.wav\tdog\nc.wav\tcat\n"
         with pytest.raises(DataError, match=r"<text>:2: 'dog, cat' may be one label or 2"):
             read_tags(text(table))
         assert read_tags(text(table), ["dog", "cat"])["a.wav"] == ("cat", "dog")
 
-    def test_leave_out_labels_that_were_found_wrong(self):
+    def test_drop_labels_of_zero_length(self):
         assert read_tags(text("a.wav\t0\t0\tdog\na.wav\t1\t2\tcat\n")) == {"a.wav": ("cat",)}
 
     def test_name_the_nearest_known_label(self):
@@ -236,21 +240,21 @@ class TestWeakTables:
                 read_tags(text(row), ["cat", "dog"])
 
     @pytest.mark.parametrize("row", ["\tdog", "a.wav\t-1\t2\tdog"])
-    def test_tell_the_line_of_a_wrong_row(self, row):
+    def test_report_the_line_of_a_wrong_row(self, row):
         with pytest.raises(DataError, match="<text>:1"):
             read_tags(text(row))
 
     @pytest.mark.parametrize("labels", [[""], [" dog", "cat"], ["a\tb"]])
-    def test_refuse_to_be_written_when_they_would_not_come_back(self, labels):
+    def test_are_not_written_if_they_could_not_be_read_back(self, labels):
         with pytest.raises(DataError):
             write_tags(io.StringIO(), {"a.wav": labels})
 
-    def test_can_be_told_from_folders(self):
+    def test_can_be_inferred_from_folders(self):
         assert tags_from_folders([Path("x/dog/1.wav"), "cat/1.wav"]) == {
             str(Path("x/dog/1.wav")): ("dog",),
             "cat/1.wav": ("cat",),
         }
-        with pytest.raises(DataError, match="lies in no folder"):
+        with pytest.raises(DataError, match="is in no folder"):
             tags_from_folders(["1.wav"])
 
 
@@ -269,7 +273,7 @@ class TestDcase2017:
         assert len({event.label for events in table.values() for event in events}) == 17
 
     @pytest.mark.parametrize(("part", "n_clips"), [("training", 51172), ("testing", 488)])
-    def test_official_lists_say_the_same_as_the_ground_truth(self, dcase2017, part, n_clips):
+    def test_official_lists_have_the_tags_of_the_ground_truth(self, dcase2017, part, n_clips):
         official = read_tags(dcase2017 / f"{part}_set.csv")
         assert len(official) == n_clips
         assert official == read_tags(dcase2017 / f"groundtruth_weak_label_{part}_set.csv")
@@ -281,7 +285,7 @@ class TestDcase2017:
         assert read_tags(path, labels) == read_tags(path)
         assert read_tags(path)["-5QrBL6MzLg_60.000_70.000.wav"] == ("Train", "Train horn")
 
-    def test_tables_come_back_as_they_were_written(self, dcase2017, tmp_path):
+    def test_tables_are_read_back_as_written(self, dcase2017, tmp_path):
         tags = read_tags(dcase2017 / "groundtruth_weak_label_evaluation_set.csv")
         write_tags(tmp_path / "weak.tsv", tags)
         assert read_tags(tmp_path / "weak.tsv") == tags

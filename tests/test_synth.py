@@ -9,7 +9,13 @@ from earmark.errors import AudioError, DataError, SettingError
 from earmark.formats.events import read_events
 from earmark.formats.tags import read_tags
 from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
-from earmark.synth.soundbank import ProceduralBank, Soundbank, active_stretches, looped
+from earmark.synth.soundbank import (
+    ProceduralBank,
+    Soundbank,
+    active_segments,
+    loop,
+    open_bank,
+)
 from earmark.synth.sounds import NOISES, SOUNDS
 
 RATE = 16000
@@ -20,7 +26,7 @@ def power(waveform):
     return float(np.mean(np.square(waveform, dtype=np.float64)))
 
 
-def laid_out(scene):
+def components(scene):
     """The background and every layer, each placed in a silence as long as the scene."""
     places = []
     for event, layer in zip(scene.events, scene.layers, strict=True):
@@ -67,7 +73,7 @@ def bank_folder(tmp_path):
 class TestSounds:
     @pytest.mark.parametrize("name", [*SOUNDS, *NOISES])
     @pytest.mark.parametrize("sample_rate", [8000, 32000])
-    def test_are_as_long_as_asked_and_peak_at_one(self, name, sample_rate):
+    def test_have_the_requested_duration_and_a_peak_of_one(self, name, sample_rate):
         make = {**SOUNDS, **NOISES}[name]
         for duration in (0.01, 0.3, 2.0):
             waveform = make(np.random.default_rng(1), duration, sample_rate)
@@ -76,7 +82,7 @@ class TestSounds:
             assert np.abs(waveform).max() == pytest.approx(1.0, abs=1e-6)
 
     @pytest.mark.parametrize("name", SOUNDS)
-    def test_sound_in_every_quarter_second_to_the_very_end(self, name):
+    def test_are_active_in_every_quarter_second_to_the_end(self, name):
         for seed in range(12):
             rng = np.random.default_rng(seed)
             waveform = SOUNDS[name](rng, rng.uniform(0.25, 4.0), RATE)
@@ -86,14 +92,14 @@ class TestSounds:
             assert softest > 0.02 * power(waveform), (seed, softest / power(waveform))
 
     @pytest.mark.parametrize("name", [*SOUNDS, *NOISES])
-    def test_are_never_twice_the_same_but_for_the_same_seed(self, name):
+    def test_are_the_same_for_the_same_seed_only(self, name):
         make = {**SOUNDS, **NOISES}[name]
         first, again, other = (make(np.random.default_rng(seed), 0.5, RATE) for seed in (3, 3, 4))
         assert np.array_equal(first, again)
         assert not np.allclose(first, other, atol=0.05)
 
-    def test_are_told_apart_by_their_spectra_alone(self):
-        # The nearest mean over time of a coarse spectrum: far less than a network sees.
+    def test_differ_in_their_spectra(self):
+        # Nearest class mean of a coarse spectrum: much less than a network uses.
         def fingerprint(name, seed):
             waveform = SOUNDS[name](np.random.default_rng(seed), 2.0, RATE)
             frames = waveform[: len(waveform) // 512 * 512].reshape(-1, 512)
@@ -116,7 +122,7 @@ class TestSounds:
             SOUNDS["bell"](np.random.default_rng(0), 0.0, RATE)
 
     @pytest.mark.parametrize(("name", "slope"), [("white", 0), ("pink", 1), ("brown", 2)])
-    def test_noises_fall_off_as_their_colour_says(self, name, slope):
+    def test_noises_have_the_spectral_slope_of_their_colour(self, name, slope):
         waveform = NOISES[name](np.random.default_rng(0), 10.0, RATE)
         spectrum = np.square(np.abs(np.fft.rfft(waveform)))
         frequencies = np.fft.rfftfreq(len(waveform), 1 / RATE)
@@ -131,22 +137,22 @@ class TestScenes:
     def test_are_the_sum_of_their_background_and_events(self):
         for index in range(5):
             scene = make_scene(SMALL, seed=1, index=index)
-            background, places = laid_out(scene)
+            background, places = components(scene)
             assert np.allclose(scene.waveform, background + sum(places), atol=1e-6)
             assert np.abs(scene.waveform).max() <= 0.99 + 1e-6
 
-    def test_sound_exactly_from_onset_to_offset(self):
+    def test_are_active_exactly_from_onset_to_offset(self):
         for index in range(10):
             scene = make_scene(SMALL, seed=2, index=index)
-            _, places = laid_out(scene)
+            _, places = components(scene)
             for event, place in zip(scene.events, places, strict=True):
-                heard = np.flatnonzero(place)
-                assert abs(heard[0] / scene.sample_rate - event.onset) <= 0.01
-                assert abs((heard[-1] + 1) / scene.sample_rate - event.offset) <= 0.01
-                assert heard[-1] < round(event.offset * scene.sample_rate)
+                active = np.flatnonzero(place)
+                assert abs(active[0] / scene.sample_rate - event.onset) <= 0.01
+                assert abs((active[-1] + 1) / scene.sample_rate - event.offset) <= 0.01
+                assert active[-1] < round(event.offset * scene.sample_rate)
 
     @pytest.mark.parametrize("snr_db", [-5.0, 0.0, 12.0])
-    def test_have_the_snr_that_was_asked_for(self, snr_db):
+    def test_have_the_requested_snr(self, snr_db):
         config = SceneConfig(sample_rate=8000, duration=5.0, snr_db=(snr_db, snr_db))
         for index in range(8):
             scene = make_scene(config, seed=3, index=index)
@@ -178,7 +184,7 @@ class TestScenes:
                     assert after.onset - before.offset >= 0.3 - 1e-9
 
     @pytest.mark.parametrize("max_overlap", [1, 2])
-    def test_never_hold_more_events_at_once_than_allowed(self, max_overlap):
+    def test_never_have_more_simultaneous_events_than_allowed(self, max_overlap):
         config = SceneConfig(sample_rate=8000, n_events=(4, 4), max_overlap=max_overlap)
         most = 0
         for index in range(15):
@@ -195,7 +201,7 @@ class TestScenes:
         assert first.events == again.events
         assert first.events not in (other_index.events, other_seed.events)
 
-    def test_may_hold_no_event(self):
+    def test_may_have_no_event(self):
         scene = make_scene(SceneConfig(sample_rate=8000, n_events=(0, 0)), seed=0)
         assert scene.events == ()
         assert np.array_equal(scene.waveform, scene.background)
@@ -210,7 +216,7 @@ class TestScenes:
         )
         assert len(make_scene(config, seed=0).events) == 4
 
-    def test_say_so_when_events_find_no_place(self):
+    def test_raise_if_events_do_not_fit(self):
         config = SceneConfig(
             sample_rate=8000,
             duration=2.0,
@@ -218,7 +224,7 @@ class TestScenes:
             event_duration=(0.6, 0.6),
             classes=("horn",),
         )
-        with pytest.raises(SettingError, match=r"found no place in 2\.0 s"):
+        with pytest.raises(SettingError, match=r"do not fit into 2\.0 s"):
             make_scene(config, seed=0)
 
     @pytest.mark.parametrize(
@@ -247,7 +253,7 @@ class TestScenes:
             make_scene(SceneConfig(classes=("sirens",)), seed=0)
         with pytest.raises(SettingError, match=r"no background 'pinc'; did you mean 'pink'"):
             make_scene(SceneConfig(backgrounds=("pinc",)), seed=0)
-        with pytest.raises(SettingError, match="Seed and index"):
+        with pytest.raises(SettingError, match="seed and index"):
             make_scene(SMALL, seed=-1)
 
 
@@ -257,18 +263,18 @@ class TestSoundbank:
         assert bank.categories == ("dog", "rain", "saw")
         assert [path.name for path in bank.files["dog"]] == ["1.wav", "2.wav"]
 
-    def test_draws_only_what_sounds(self, bank_folder):
+    def test_samples_only_active_parts(self, bank_folder):
         bank = Soundbank.from_folder(bank_folder)
         lengths = set()
         for seed in range(20):
-            piece = bank.draw("dog", np.random.default_rng(seed), 4.0, RATE)
+            piece = bank.sample("dog", np.random.default_rng(seed), 4.0, RATE)
             lengths.add(len(piece) / RATE)
             assert min(power(part) for part in np.array_split(piece, 10)) > 0.01
         assert lengths == {0.5, 0.2}  # the second sound of 2.wav stands by itself
 
-    def test_cuts_longer_recordings_anywhere_but_begins_with_sound(self, bank_folder):
+    def test_samples_any_part_of_a_longer_recording_that_begins_active(self, bank_folder):
         bank = Soundbank.from_folder(bank_folder)
-        pieces = [bank.draw("saw", np.random.default_rng(s), 1.0, RATE) for s in range(5)]
+        pieces = [bank.sample("saw", np.random.default_rng(s), 1.0, RATE) for s in range(5)]
         assert {len(piece) for piece in pieces} == {RATE}
         assert len({piece[:100].tobytes() for piece in pieces}) > 1
         pulses = np.zeros(4 * RATE, np.float32)
@@ -276,25 +282,25 @@ class TestSoundbank:
             pulses[int(start * RATE) : int((start + 0.1) * RATE)] = 0.5
         write_audio(bank_folder / "saw" / "1.wav", pulses, RATE)
         for seed in range(20):
-            piece = bank.draw("saw", np.random.default_rng(seed), 0.3, RATE)
+            piece = bank.sample("saw", np.random.default_rng(seed), 0.3, RATE)
             assert 0 < len(piece) <= 0.1 * RATE
             assert np.abs(piece[0]) > 0.4
             assert np.abs(piece[-1]) > 0.4
 
-    def test_takes_the_faint_rest_of_lossy_coding_for_silence(self):
+    def test_treats_the_residue_of_lossy_coding_as_silence(self):
         waveform = np.full(4 * RATE, 1e-5, np.float32)
         waveform[RATE : 2 * RATE] = 0.5
-        assert active_stretches(waveform, RATE) == [(RATE, 2 * RATE)]
-        assert active_stretches(np.zeros(RATE, np.float32), RATE) == []
+        assert active_segments(waveform, RATE) == [(RATE, 2 * RATE)]
+        assert active_segments(np.zeros(RATE, np.float32), RATE) == []
 
-    def test_loops_a_background_without_a_dent(self):
+    def test_loops_a_background_at_constant_power(self):
         noise = np.random.default_rng(0).standard_normal(2 * RATE).astype(np.float32)
-        loop = looped(noise, 7 * RATE, start=123, sample_rate=RATE)
-        assert loop.shape == (7 * RATE,)
-        parts = [power(loop[first : first + 800]) for first in range(0, len(loop) - 800, 800)]
+        long = loop(noise, 7 * RATE, start=123, sample_rate=RATE)
+        assert long.shape == (7 * RATE,)
+        parts = [power(long[first : first + 800]) for first in range(0, len(long) - 800, 800)]
         assert 0.7 < min(parts) < max(parts) < 1.4
-        assert np.array_equal(looped(noise, RATE, start=5, sample_rate=RATE), noise[5 : 5 + RATE])
-        assert looped(noise[:1], 3, start=0, sample_rate=RATE).tolist() == [noise[0]] * 3
+        assert np.array_equal(loop(noise, RATE, start=5, sample_rate=RATE), noise[5 : 5 + RATE])
+        assert loop(noise[:1], 3, start=0, sample_rate=RATE).tolist() == [noise[0]] * 3
 
     def test_gives_scenes_their_events_and_background(self, bank_folder):
         bank = Soundbank.from_folder(bank_folder)
@@ -310,10 +316,10 @@ class TestSoundbank:
         (bank_folder / "saw" / "1.wav").write_bytes(b"no audio")
         bank = Soundbank.from_folder(bank_folder)
         with pytest.raises(AudioError, match=r"saw.1\.wav"):
-            bank.draw("saw", np.random.default_rng(0), 1.0, RATE)
+            bank.sample("saw", np.random.default_rng(0), 1.0, RATE)
         write_audio(bank_folder / "saw" / "1.wav", np.zeros(RATE), RATE)
-        with pytest.raises(DataError, match=r"saw.1\.wav holds nothing but silence"):
-            bank.draw("saw", np.random.default_rng(0), 1.0, RATE)
+        with pytest.raises(DataError, match=r"saw.1\.wav contains only silence"):
+            bank.sample("saw", np.random.default_rng(0), 1.0, RATE)
 
     def test_is_read_from_a_table_by_fold_and_category(self, bank_folder):
         table = bank_folder / "clips.tsv"
@@ -337,8 +343,19 @@ class TestSoundbank:
         with pytest.raises(DataError, match="has no header"):
             Soundbank.from_table(table, bank_folder)
 
-    def test_must_hold_something(self, tmp_path):
-        with pytest.raises(DataError, match="holds no recordings in category folders"):
+    def test_is_opened_from_a_folder_or_from_a_table(self, bank_folder):
+        table = bank_folder / "clips.tsv"
+        table.write_text("filename\tcategory\tfold\ndog/1.wav\tdog\t1\nsaw/1.wav\tsaw\t2\n")
+        assert open_bank(bank_folder).categories == ("dog", "rain", "saw")
+        assert open_bank(table=table, folds=["2"]).categories == ("saw",)
+        assert open_bank() == ProceduralBank()
+        with pytest.raises(SettingError, match="not both"):
+            open_bank(bank_folder, table)
+        with pytest.raises(SettingError, match="pass a table"):
+            open_bank(bank_folder, folds=["1"])
+
+    def test_must_not_be_empty(self, tmp_path):
+        with pytest.raises(DataError, match="contains no recordings in category folders"):
             Soundbank.from_folder(tmp_path)
         with pytest.raises(SettingError, match="needs a recording"):
             Soundbank({})
@@ -416,12 +433,12 @@ def test_the_procedural_bank_knows_every_sound_and_noise():
     assert set(bank.categories) == set(SOUNDS)
     assert set(bank.backgrounds) == set(NOISES)
     for name in bank.backgrounds:
-        assert bank.draw_background(name, np.random.default_rng(0), 0.5, RATE).shape == (8000,)
+        assert bank.sample_background(name, np.random.default_rng(0), 0.5, RATE).shape == (8000,)
 
 
 def test_a_faster_sound_is_higher_by_as_much():
     class Tone(ProceduralBank):
-        def draw(self, category, rng, duration, sample_rate):
+        def sample(self, category, rng, duration, sample_rate):
             time = np.arange(round(duration * sample_rate)) / sample_rate
             return np.sin(2 * np.pi * 1000 * time).astype(np.float32)
 
@@ -436,7 +453,7 @@ def test_a_faster_sound_is_higher_by_as_much():
     assert scene.waveform.shape == (320000,)
 
 
-def test_without_speeds_to_choose_from_scenes_are_as_they_were():
+def test_a_constant_speed_of_one_changes_no_scene():
     plain, same = (make_scene(SceneConfig(), 3), make_scene(SceneConfig(speed=(1.0, 1.0)), 3))
     assert np.array_equal(plain.waveform, same.waveform)
     other = make_scene(SceneConfig(speed=(0.8, 1.25)), 3)

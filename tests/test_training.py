@@ -17,10 +17,10 @@ from tones import SMALL, write_tones
 
 from earmark.audio.decode import read_audio
 from earmark.data.batches import (
-    cut_share,
-    draw_order,
+    epoch_order,
     read_batch,
     read_frame_targets,
+    split_share,
     with_statistics,
 )
 from earmark.data.features import FeatureConfig, log_mel, normalise
@@ -288,18 +288,18 @@ def test_balanced_batches_give_rare_classes_their_turn():
     targets = torch.zeros(100, 2)
     targets[:, 0] = 1
     targets[:5] = torch.tensor([0.0, 1.0])
-    order = draw_order(targets, 0, 3, balanced=True)
+    order = epoch_order(targets, 0, 3, balanced=True)
     assert len(order) == 100
     assert sum(row < 5 for row in order) == 50
-    plain = draw_order(targets, 0, 3)
+    plain = epoch_order(targets, 0, 3)
     assert sorted(plain) == list(range(100))
-    assert plain != draw_order(targets, 0, 4)
+    assert plain != epoch_order(targets, 0, 4)
 
 
 def test_clips_without_a_tag_are_a_class_of_their_own_when_balanced():
     targets = torch.zeros(10, 1)
     targets[0] = 1
-    order = draw_order(targets, 0, 0, balanced=True)
+    order = epoch_order(targets, 0, 0, balanced=True)
     assert order.count(0) == 5
 
 
@@ -362,12 +362,12 @@ def test_micro_batches_are_the_same_clips_in_however_many_processes(n_clips, siz
     pieces = []
     for rank in range(n_processes):
         mine = rows[rank::n_processes]
-        cuts = [mine[piece] for piece in cut_share(n_clips, size, rank, n_processes)]
+        cuts = [mine[piece] for piece in split_share(n_clips, size, rank, n_processes)]
         assert [row for cut in cuts for row in cut] == mine
         assert all(cuts), "every process has a clip in every micro-batch"
         pieces.append(cuts)
     together = [sorted(chain(*parts)) for parts in zip(*pieces, strict=True)]
-    alone = [rows[piece] for piece in cut_share(n_clips, size)]
+    alone = [rows[piece] for piece in split_share(n_clips, size)]
     if len(together) == len(alone):  # else there are more processes than clips for all of them
         assert together == alone
     assert max(map(len, alone)) <= (size or n_clips)

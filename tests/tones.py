@@ -1,4 +1,4 @@
-"""A tiny task that a tiny network learns in seconds: high and low tones in noise."""
+"""A small task that a small network learns in seconds: high and low tones in noise."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ SMALL = [
 
 
 def make_tone_clip(rng, events, seconds=4.0):
-    """Noise with a tone of each event's label between its onset and offset."""
+    """Return noise with a tone of each event's label between its onset and offset."""
     time = np.arange(round(seconds * RATE)) / RATE
     wave = 0.01 * rng.standard_normal(len(time))
     for event in events:
@@ -33,8 +33,8 @@ def make_tone_clip(rng, events, seconds=4.0):
     return wave.astype(np.float32)
 
 
-def draw_events(rng, seconds):
-    """Each tone in every second clip, somewhere, for 0.5 to 1.5 s."""
+def random_events(rng, seconds):
+    """Return random events: each tone in half of the clips, for 0.5 to 1.5 s."""
     events = []
     for label in TONES:
         if rng.random() < 0.5:
@@ -48,13 +48,13 @@ def write_tones(folder, n_clips, seed=0, prefix="clip", ragged=False):
     """Write `n_clips` wavs into folder/audio, with folder/{prefix}_weak.tsv and _strong.tsv."""
     rng = np.random.default_rng(seed)
     (folder / "audio").mkdir(parents=True, exist_ok=True)
-    truth = {}
+    reference = {}
     for n in range(n_clips):
         seconds = float(rng.choice([2.0, 3.0, 4.0])) if ragged else 4.0
         name = f"{prefix}_{n:03d}.wav"
-        truth[name] = draw_events(rng, seconds)
-        write_audio(folder / "audio" / name, make_tone_clip(rng, truth[name], seconds), RATE)
-    write_events(folder / f"{prefix}_strong.tsv", truth)
-    tags = {name: tuple(sorted({e.label for e in events})) for name, events in truth.items()}
+        reference[name] = random_events(rng, seconds)
+        write_audio(folder / "audio" / name, make_tone_clip(rng, reference[name], seconds), RATE)
+    write_events(folder / f"{prefix}_strong.tsv", reference)
+    tags = {name: tuple(sorted({e.label for e in events})) for name, events in reference.items()}
     write_tags(folder / f"{prefix}_weak.tsv", tags)
-    return truth
+    return reference

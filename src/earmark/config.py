@@ -1,7 +1,7 @@
 """TOML and plain values -> dataclasses, strictly.
 
-Conventions: an unknown name is an error that suggests the nearest known one, and so is a value of
-the wrong type: nothing is guessed and nothing is dropped.
+Conventions: an unknown name is an error that suggests the nearest known name. A value of the wrong
+type is an error too. Nothing is guessed and nothing is ignored.
 """
 
 import tomllib
@@ -27,13 +27,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise SettingError(f"There is no settings file {path}.") from None
     except IsADirectoryError:
-        raise SettingError(f"{path} is a folder; give a TOML file.") from None
+        raise SettingError(f"{path} is a folder; pass a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path} is not a TOML file: {error}.") from None
 
 
 def build(kind: type[Config], where: str, values: object) -> Config:
-    """Return a dataclass from plain values; `where` begins the name of a setting in errors.
+    """Return a dataclass from plain values.
+
+    Args:
+        kind: the dataclass.
+        where: the section that the values belong to; prefix of setting names in errors.
+        values: field name -> value.
 
     >>> from earmark.training.augmentation import AugmentConfig
     >>> build(AugmentConfig, "augment", {"mixup": 0.2}).mixup
@@ -46,13 +51,13 @@ def build(kind: type[Config], where: str, values: object) -> Config:
     from pydantic import TypeAdapter, ValidationError
 
     if not isinstance(values, Mapping):
-        raise SettingError(f"{where} is a table of settings. Got {values!r}.")
+        raise SettingError(f"{where} must be a table of settings. Got {values!r}.")
     fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
     known = [f"{where}.{name}" for name in fields]
     for name, value in values.items():
         choose("setting", f"{where}.{name}", known)
         if isinstance(value, bool) and fields[name].type in (int, float):
-            raise SettingError(f"{where}.{name} takes a number. Got {value!r}.")
+            raise SettingError(f"{where}.{name} must be a number. Got {value!r}.")
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""Files that are whole or not there, and folders that one process works in at a time.
+"""Atomic writes, and locks on folders that only one process may write to.
 
-Conventions: a file is written under a temporary name in the same folder, flushed to the disk and
-moved into place, so that a reader never meets half of one, whenever the process is killed.
+Conventions: a file is written under a temporary name in the same folder, flushed to disk and
+renamed. A reader sees the old content or the new, never a part, even if the process is killed.
 """
 
 import os
@@ -18,7 +18,7 @@ LOCK = "lock"
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; it replaces `path` at the end, unless an error is raised.
+    """Yield a temporary path to write to; at the end it replaces `path`, unless an error is raised.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,19 +27,19 @@ def atomic_path(path: Path) -> Iterator[Path]:
     ...     [file.name for file in Path(folder).iterdir()]
     ['a.txt']
     """
-    # The suffix stays last, since some writers go by it.
+    # The suffix stays last, since some writers choose the format by it.
     part = path.with_name(f".{path.stem}.{os.getpid()}-{get_ident()}.part{path.suffix}")
     try:
         yield part
         with part.open("rb") as file:
-            os.fsync(file.fileno())  # else a power cut may leave the name without the content
+            os.fsync(file.fileno())  # otherwise a power cut may leave the name without content
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Write `content` to `path`: all of it is there, or what was there before.
+    """Write `content` to `path` atomically.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,9 +56,12 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = False, doing: str = "building the store") -> Iterator[None]:
-    """Hold the lock of a folder; the system frees it when the process ends, however it ends.
+    """Hold the lock of a folder; the operating system releases it when the process ends.
 
-    If another process holds it, wait for that process to end, or raise.
+    Args:
+        folder: an existing folder; the lock is the file `lock` in it.
+        wait: wait for another process that holds the lock, instead of raising.
+        doing: what the other process does, for the error message.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)):
@@ -75,5 +78,7 @@ def locked(folder: Path, wait: bool = False, doing: str = "building the store") 
 
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
-            raise DataError(f"Another process is {doing} {folder}; wait for it to end.") from error
+            raise DataError(
+                f"Another process is {doing} {folder}; wait until it has finished."
+            ) from error
         yield

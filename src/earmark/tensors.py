@@ -1,7 +1,7 @@
-"""Named tensors and a text <-> one safetensors file that notices damage.
+"""Named tensors and a text <-> one safetensors file that detects damage.
 
-Conventions: nothing in the file can run. Checksums cover the text and the tensors, and the same
-content gives the same bytes. Written beside and moved into place.
+Conventions: the file contains no executable code. A checksum covers the text and the tensors. The
+same content gives the same bytes. Files are written atomically.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _ENTRY = "earmark"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
-    """Write tensors and what there is to say about them.
+    """Write tensors and a text that describes them.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +38,18 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
 def load_tensors(
     path: Path, kind: str, error: type[EarmarkError] = DataError
 ) -> tuple[str, dict[str, Tensor]]:
-    """Return the text and the tensors, or raise `error` unless all is as it was written."""
+    """Return the text and the tensors, after a check of the checksum.
+
+    Args:
+        path: a file written by `save_tensors`.
+        kind: what the file should be, for error messages.
+        error: the class to raise if the file cannot be read or is damaged.
+
+    >>> load_tensors(Path("none.earmark"), "model file")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: none.earmark is not an Earmark model file, or is damaged: ...
+    """
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -54,7 +65,7 @@ def load_tensors(
     except (ValueError, KeyError, TypeError):
         whole = False
     if not whole:
-        raise error(f"{path} is damaged: its checksum is not right; fetch or make it again.")
+        raise error(f"{path} is damaged: its checksum is wrong; download or create it again.")
     return about, tensors
 
 

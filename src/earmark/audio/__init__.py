@@ -1,1 +1,1 @@
-"""Audio files -> waveforms: decoding, resampling, blocks of constant memory."""
+"""Audio files <-> waveforms: decoding, resampling, reading in blocks, writing."""

@@ -1,14 +1,14 @@
-"""File -> waveform: decode, mono, resample, blocks; the only room that knows codecs.
+"""Audio file -> waveform: decode, mix to mono, resample, whole or in blocks.
 
-Conventions: a waveform is mono float32 of shape (samples,), its full scale -1 to 1; channels are
-averaged. A source is a path or a binary file object, which is read from its beginning and left
-open. Whole and in blocks give the same samples bit for bit, because both walk the same road. A
-part of a recording is resampled by itself, as if nothing lay before and after it.
+Conventions: a waveform is mono float32 of shape (samples,), full scale -1 to 1; channels are
+averaged. A source is a path or a binary file object, which is read from its start and left open.
+Reading in blocks gives the same samples as reading the whole file, bit for bit, since both use the
+same code. A part of a recording is resampled alone, without the samples before and after it.
 
-A recording that cannot be trusted raises `AudioError`, also when its decoder would not mind: cut
-short, empty, or holding NaN. What cannot be told from a whole recording is read to its end: a
-truncated mp3 or flac that was streamed, without a word on its own length; and anything truncated in
-AVR, IRCAM, MAT5, MPC2K, NIST, PAF, PVF, SDS or XI, whose header libsndfile does not hold to.
+A recording that is truncated, empty or contains NaN raises `AudioError`, even if the decoder
+accepts it. Truncation cannot be detected in a streamed mp3 or flac, whose header has no length, nor
+in AVR, IRCAM, MAT5, MPC2K, NIST, PAF, PVF, SDS and XI, whose header libsndfile ignores; these are
+read to their end.
 """
 
 import os
@@ -30,23 +30,23 @@ from earmark.errors import AudioError, SettingError
 Source = str | os.PathLike[str] | BinaryIO
 Waveform = NDArray[np.float32]
 
-# What libsndfile reads, but for raw, which has no header, and MAT, which holds more than audio.
+# What libsndfile reads, except raw, which has no header, and MAT, which may not be audio.
 SUFFIXES = (
     {f".{name.lower()}" for name in soundfile.available_formats()} - {".raw", ".mat4", ".mat5"}
 ) | {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc", ".au", ".snd"}
 
-BLOCK = 1.0  # seconds at a time: more is slower, since its memory is fetched anew every time
-SLACK = 2304  # samples: two mp3 frames, by which encoders differ in counting their own delay
+BLOCK = 1.0  # seconds: larger blocks are slower, since their memory is allocated every time
+SLACK = 2304  # samples: two mp3 frames, by which encoders disagree about their delay
 STREAMED = 0x7FFF0000  # bytes: sox, arecord and ffmpeg write about 2 or 4 GiB into a pipe's header
 
-# What libsndfile noted while it parsed, such as "data : 264600 (should be 26420)", and what it says
-# of VOC and MAT4. "data chunk seems to be truncated" is no such note: any odd gsm gets it.
+# Lines of libsndfile's parse log, such as "data : 264600 (should be 26420)", and those for VOC and
+# MAT4. "data chunk seems to be truncated" is not used: any gsm of odd length gets it.
 _CUT = re.compile(
     r"^ *(?:data|SSND|BODY|Data Size|Data length|Riff size|riff)(?: *:)? (\d+) \(?should be (\d+)",
     re.MULTILINE,
 )
 _CUT_SOMEWHERE = re.compile(r"^(?:Seems|\*\*\* File seems) to be (?:a )?truncated", re.MULTILINE)
-HEAD = 1 << 16  # bytes: room for the header of a wav, and for the largest page of an ogg
+HEAD = 1 << 16  # bytes: enough for the header of a wav and for the largest page of an ogg
 
 
 def read_audio(
@@ -55,13 +55,13 @@ def read_audio(
     start: float = 0.0,
     duration: float | None = None,
 ) -> tuple[Waveform, int]:
-    """Read a recording, or `duration` seconds of it from `start` on.
+    """Read a recording, or `duration` seconds of it starting at `start`.
 
     Args:
         source: a path, or a binary file object.
-        sample_rate: samples a second to resample to; those of the file if None.
-        start: seconds into the recording.
-        duration: seconds to read, or to the end of the recording if that comes first.
+        sample_rate: resample to this rate in Hz; by default the rate of the file.
+        start: where to start, in seconds.
+        duration: how much to read, in seconds; by default, or if it is longer, to the end.
 
     Returns:
         The waveform (samples,), and its sample rate.
@@ -84,8 +84,8 @@ def read_blocks(
 ) -> Iterator[Waveform]:
     """Read a recording of any length in blocks of about `block` seconds, in constant memory.
 
-    The blocks put together are `read_audio(source, sample_rate)`, bit for bit. What is wrong with a
-    recording is raised where it is met: at the first block, or at the one that cannot be read.
+    The concatenated blocks are `read_audio(source, sample_rate)`, bit for bit. An error is raised
+    at the first block, or at the block that cannot be read.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -98,11 +98,10 @@ def read_blocks(
 
 
 def audio_duration(source: Source) -> float:
-    """Return how many seconds a recording lasts.
+    """Return the duration of a recording in seconds.
 
-    The header is asked where it can be trusted; an mp3 is decoded, since its header may promise
-    more or less than there is. A truncated flac is believed: only `read_audio` and `read_blocks`
-    meet its end.
+    It is read from the header, except for an mp3, which is decoded, since its header may be wrong.
+    A truncated flac is not detected: only `read_audio` and `read_blocks` reach its end.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -118,7 +117,7 @@ def audio_duration(source: Source) -> float:
 
 
 def audio_format(source: Source) -> tuple[int, int]:
-    """Return the sample rate and the number of channels of a recording, as it is stored.
+    """Return the sample rate and the number of channels of a recording as stored.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -131,7 +130,7 @@ def audio_format(source: Source) -> tuple[int, int]:
 
 
 def find_audio(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return every audio file in a folder and its folders, sorted; hidden ones are left out.
+    """Return every audio file in a folder and its subfolders, sorted, without hidden files.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +141,7 @@ def find_audio(folder: str | os.PathLike[str]) -> list[Path]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise AudioError(f"{folder} is not a folder; give the folder that holds the recordings.")
+        raise AudioError(f"{folder} is not a folder; pass the folder of the recordings.")
     return sorted(
         path
         for path in folder.rglob("*")
@@ -152,11 +151,11 @@ def find_audio(folder: str | os.PathLike[str]) -> list[Path]:
 
 @dataclass(frozen=True)
 class _Recording:
-    """An open recording: its name in errors, its decoder, and the length that its header tells."""
+    """An open recording: its name for errors, its decoder, and the length in its header."""
 
     name: str
     sound: Any
-    n_samples: int | None  # None: the header does not know
+    n_samples: int | None  # None: not in the header
 
     @property
     def sample_rate(self) -> int:
@@ -164,18 +163,18 @@ class _Recording:
 
     @property
     def exact(self) -> bool:
-        """Whether the header's length and a seek can be trusted to the sample."""
+        """Whether the length in the header and seeking are exact to the sample."""
         return self.n_samples is not None and self.sound.format != "MP3"
 
     def blocks(
         self, sample_rate: int | None, start: float, duration: float | None, block: float
     ) -> Iterator[Waveform]:
-        """Yield the mono waveform from `start` on, resampled, about `block` seconds at a time."""
+        """Yield the mono waveform from `start`, resampled, about `block` seconds at a time."""
         if sample_rate is not None:
             check_sample_rate(sample_rate)
         if not (0 <= start < np.inf and (duration is None or duration > 0) and 0 < block < np.inf):
             raise SettingError(
-                "A recording is read from start >= 0 on, for a duration > 0, in blocks > 0 seconds."
+                "start must be 0 s or more, duration and block must be above 0 s."
                 f" Got start={start!r}, duration={duration!r}, block={block!r}."
             )
         decoded = self._decoded(start, duration, max(1, round(block * self.sample_rate)))
@@ -184,7 +183,7 @@ class _Recording:
             return
         stream = soxr.ResampleStream(self.sample_rate, sample_rate, 1, dtype="float32")
         n_samples = 0
-        for samples in chain(decoded, [None]):  # None: the end, with what the filter still holds
+        for samples in chain(decoded, [None]):  # None: the end, which flushes the filter
             last = samples is None
             resampled = stream.resample_chunk(np.zeros(0, np.float32) if last else samples, last)
             n_samples += len(resampled)
@@ -192,11 +191,11 @@ class _Recording:
                 yield resampled
         if not n_samples:
             raise AudioError(
-                f"{self.name} is too short to be resampled to {sample_rate} Hz; leave it out."
+                f"{self.name} is too short to be resampled to {sample_rate} Hz; remove it."
             )
 
     def _decoded(self, start: float, duration: float | None, block: int) -> Iterator[Waveform]:
-        """Yield mono blocks of `block` samples at the file's own sample_rate, and check what is read."""
+        """Yield mono blocks of `block` samples at the sample rate of the file, after checks."""
         first = round(start * self.sample_rate)
         stop = None if duration is None else first + max(1, round(duration * self.sample_rate))
         position = 0
@@ -209,10 +208,10 @@ class _Recording:
                 break
             begin, position = position, position + len(samples)
             if position > first:
-                # In an mp3 a seek lands beside its mark: what lies before the start is decoded too.
+                # Seeking in an mp3 is not exact, so everything before the start is decoded too.
                 yield samples[max(0, first - begin) :]
         if position == 0:
-            raise AudioError(f"{self.name} holds no samples; leave it out, or record it again.")
+            raise AudioError(f"{self.name} contains no samples; remove it, or record it again.")
         if (stop is None or position < stop) and position + SLACK < (self.n_samples or 0):
             promised = (self.n_samples or 0) / self.sample_rate
             raise _truncated(
@@ -221,12 +220,12 @@ class _Recording:
         if position <= first:
             raise AudioError(
                 f"{self.name} lasts {position / self.sample_rate:.2f} s and cannot be read from"
-                f" {start:.2f} s on; give a start before its end."
+                f" start={start:.2f} s; pass a start before its end."
             )
 
     def _mono(self, n_samples: int, position: int) -> Waveform:
-        """Return up to `n_samples` more, the mean of the channels; `position` is for errors."""
-        # The same numbers as libsndfile's own floats, in a quarter of the time.
+        """Return up to `n_samples` more, averaged over channels; `position` is for errors."""
+        # The same values as libsndfile's own conversion to float, in a quarter of the time.
         is_short = self.sound.subtype == "PCM_16" and self.sound.format != "SDS"
         try:
             block = self.sound.read(n_samples, "int16" if is_short else "float32", always_2d=True)
@@ -236,7 +235,7 @@ class _Recording:
             raise _truncated(self.name, where) from error
         if is_short:
             block = np.multiply(block, np.float32(1 / 32768), dtype=np.float32)
-        with np.errstate(over="ignore", invalid="ignore"):  # found by the check below
+        with np.errstate(over="ignore", invalid="ignore"):  # the check below reports it
             mono: Waveform = block[:, 0]
             if block.shape[1] > 1:
                 mono = sum(block.T) / np.float32(block.shape[1])
@@ -246,7 +245,7 @@ class _Recording:
 
 @contextmanager
 def _opened(source: Source) -> Iterator[_Recording]:
-    """Open a source, check what can be checked before decoding, and close what was opened."""
+    """Open a source, check what can be checked before decoding, and close it at the end."""
     if isinstance(source, str | os.PathLike):
         name = str(Path(source))
         try:
@@ -254,13 +253,13 @@ def _opened(source: Source) -> Iterator[_Recording]:
         except FileNotFoundError as error:
             raise AudioError(f"{name} does not exist; check the path.") from error
         except IsADirectoryError as error:
-            raise AudioError(f"{name} is a folder; give one file of it.") from error
+            raise AudioError(f"{name} is a folder; pass a file.") from error
         except (OSError, ValueError) as error:
             raise AudioError(f"{name} cannot be opened: {error}; check the path.") from error
     else:
         if not hasattr(source, "read"):
             raise SettingError(
-                "A recording is a path or a binary file object (of bytes, io.BytesIO makes one)."
+                "A recording must be a path or a binary file object (for bytes, io.BytesIO)."
                 f" Got {type(source).__name__}."
             )
         name = str(getattr(source, "name", None) or "The file object")
@@ -268,90 +267,109 @@ def _opened(source: Source) -> Iterator[_Recording]:
     with context as stream:
         sound, n_samples = _sound(stream, name)
         with sound:
-            # soundfile seeks after every read, and in an mp3 that lands elsewhere.
+            # soundfile seeks after every read, which is not exact in an mp3.
             sound.seekable = lambda: False
             yield _Recording(name, sound, n_samples)
 
 
 def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
-    """Return the decoder of a stream and the number of samples that its header tells, if any."""
+    """Return the decoder of a stream and the number of samples in its header, if any."""
     try:
         stream.seek(0, os.SEEK_END)
         size = stream.tell()
         stream.seek(0)
         head = stream.read(HEAD)
     except (OSError, ValueError) as error:
-        raise AudioError(f"{name} cannot be read: {error}; open it anew.") from error
+        raise AudioError(f"{name} cannot be read: {error}; open it again.") from error
     if not isinstance(head, bytes):
         raise SettingError(f"{name} is open as text; open it in the mode 'rb'.")
     if not size:
-        raise AudioError(f"{name} is empty (0 bytes); leave it out, or fetch it again.")
-    if head.startswith(b"OggS") and not ends_as_ogg(stream, size):
+        raise AudioError(f"{name} is empty (0 bytes); remove it, or download it again.")
+    if head.startswith(b"OggS") and not has_last_ogg_page(stream, size):
         raise _truncated(name, "its last page is missing")
     xing = read_xing(stream, head, size)
-    if xing and xing[0] < 0.99 * xing[1]:  # encoders differ by a frame in what they count
+    if xing and xing[0] < 0.99 * xing[1]:  # encoders differ by one frame in their count
         raise _truncated(name, f"it has {xing[0]} bytes of {xing[1]}")
     sound = _decoder(stream, name)
     for claimed, found in _CUT.findall(sound.extra_info):
         if int(found) < int(claimed) < STREAMED:
             raise _truncated(name, f"it has {found} bytes of {claimed}")
     if _CUT_SOMEWHERE.search(sound.extra_info):
-        raise _truncated(name, "it has fewer bytes than its header tells")
+        raise _truncated(name, "it has fewer bytes than its header says")
     if sound.format == "MP3" and not xing:
-        # libsndfile guesses the length from the first frame's bit rate and stops there, though
-        # later frames may have a tenth of its bytes: told of a longer file, it reads them all.
-        return _decoder(Retold(stream, length=64 * size), name), None
+        # libsndfile estimates the length from the bit rate of the first frame and stops there,
+        # though later frames may be ten times smaller. With a longer file size it reads them all.
+        return _decoder(PatchedStream(stream, length=64 * size), name), None
     if not sound.frames and (whole := with_wav_size(head)):
-        return _decoder(Retold(stream, head=whole), name), None
+        return _decoder(PatchedStream(stream, head=whole), name), None
     return sound, sound.frames if sound.frames < np.iinfo(np.int64).max else None
 
 
 def _decoder(stream: Any, name: str) -> Any:
-    """Return the SoundFile of a stream from its beginning."""
+    """Return the SoundFile of a stream from its start."""
     stream.seek(0)
     try:
         return soundfile.SoundFile(stream)
     except soundfile.LibsndfileError as error:
         if "malformed" in error.error_string:
-            raise _truncated(name, "its header makes no sense") from error
+            raise _truncated(name, "its header is invalid") from error
         raise _unreadable(name) from error
-    except TypeError as error:  # a name in .raw makes soundfile ask for what no header tells
+    except TypeError as error:  # for a name in .raw, soundfile asks for what a header would contain
         raise _unreadable(name) from error
 
 
 def _unreadable(name: str) -> AudioError:
     return AudioError(
-        f"{name} is not audio in a format that can be read (wav, flac, ogg, opus, mp3, aiff and"
-        " what else libsndfile knows); convert it: ffmpeg -i FILE FILE.wav."
+        f"{name} is not audio in a supported format (wav, flac, ogg, opus, mp3, aiff and others"
+        " that libsndfile reads); convert it: ffmpeg -i FILE FILE.wav."
     )
 
 
 def _truncated(name: str, how: str) -> AudioError:
-    return AudioError(f"{name} is cut short or damaged: {how}; fetch it again, or leave it out.")
+    return AudioError(f"{name} is truncated or damaged: {how}; download it again, or remove it.")
 
 
 def check_sample_rate(sample_rate: int) -> None:
-    """Raise unless a sample_rate is a whole number of Hz above 0."""
+    """Raise unless a sample rate is a whole number of Hz above 0.
+
+    >>> check_sample_rate(44.1)
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: sample_rate must be a whole number of Hz above 0. Got 44.1.
+    """
     if isinstance(sample_rate, bool) or not (
         isinstance(sample_rate, int | np.integer) and sample_rate > 0
     ):
         raise SettingError(
-            f"The sample rate must be a whole number of Hz above 0. Got {sample_rate!r}."
+            f"sample_rate must be a whole number of Hz above 0. Got {sample_rate!r}."
         )
 
 
 def check_finite(samples: Waveform, position: int, sample_rate: int, name: str) -> None:
-    """Raise if samples, the first of which is at `position`, hold NaN or infinity."""
+    """Raise if samples, the first of which is at `position`, contain NaN or infinity.
+
+    >>> check_finite(np.array([0.0, np.nan], np.float32), 0, 2, "a.wav")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.AudioError: a.wav contains NaN or infinity at 0.500 s; ...
+    """
     finite = np.isfinite(samples)
     if not finite.all():
         time = (position + int(np.argmin(finite))) / sample_rate
         raise AudioError(
-            f"{name} holds NaN or infinity at {time:.3f} s; write it again from a sound source."
+            f"{name} contains NaN or infinity at {time:.3f} s; write it again from valid samples."
         )
 
 
-def ends_as_ogg(stream: BinaryIO, size: int) -> bool:
-    """Return whether the last page of an ogg is there, in full, and says that it is the last."""
+def has_last_ogg_page(stream: BinaryIO, size: int) -> bool:
+    """Return whether an ogg ends with a complete page that is marked as the last.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> soundfile.write(file, np.zeros(8000), 8000, format="OGG")
+    >>> has_last_ogg_page(file, len(file.getvalue()))
+    True
+    """
     stream.seek(max(0, size - HEAD))
     tail = stream.read(HEAD)
     page = tail.rfind(b"OggS")
@@ -364,12 +382,17 @@ def ends_as_ogg(stream: BinaryIO, size: int) -> bool:
 
 
 def read_xing(stream: BinaryIO, head: bytes, size: int) -> tuple[int, int] | None:
-    """Return how many bytes an mp3 has, and how many the Xing header in its first frame promises.
+    """Return the number of bytes of an mp3, and the number in the Xing header of its first frame.
 
-    None if no such header counts the frames; a promise of 0 if it does not count the bytes.
+    None if there is no such header with a frame count; the second number is 0 if the header has no
+    byte count.
+
+    >>> import io
+    >>> read_xing(io.BytesIO(bytes(2000)), bytes(10), 2000) is None
+    True
     """
     tag = 0
-    if head.startswith(b"ID3") and len(head) >= 10:  # comes first; its size has 7 bits a byte
+    if head.startswith(b"ID3") and len(head) >= 10:  # comes first; its size has 7 bits per byte
         tag = 10 + (head[6] << 21 | head[7] << 14 | head[8] << 7 | head[9])
     stream.seek(tag)
     frame = stream.read(1500)  # the longest frame has 1441 bytes
@@ -380,9 +403,12 @@ def read_xing(stream: BinaryIO, head: bytes, size: int) -> tuple[int, int] | Non
 
 
 def with_wav_size(head: bytes) -> bytes | None:
-    """Return the head of a wav whose data was streamed with a size of 0, with a size that reads it.
+    r"""Return the head of a wav that was streamed with a data size of 0, with the largest size.
 
-    None if it is no such wav: what follows an empty data chunk is nothing, or a chunk by its name.
+    None for any other file: an empty data chunk is followed by nothing, or by the name of a chunk.
+
+    >>> with_wav_size(b"RIFF....WAVEdata\0\0\0\0\1\0\1\0")[12:]
+    b'data\xff\xff\xff\xff'
     """
     data = head.find(b"data\0\0\0\0")
     rest = head[data + 8 : data + 12]
@@ -391,10 +417,14 @@ def with_wav_size(head: bytes) -> bytes | None:
     return head[: data + 4] + b"\xff\xff\xff\xff"
 
 
-class Retold:
-    """A stream that is told to begin or to last otherwise, for a decoder that believes its header.
+class PatchedStream:
+    """A stream with another head or another length, for a decoder that trusts these.
 
-    It has just what soundfile asks of a file object.
+    It has only the methods that soundfile calls.
+
+    >>> import io
+    >>> PatchedStream(io.BytesIO(b"abcd"), head=b"AB").read()
+    b'ABcd'
     """
 
     def __init__(self, stream: BinaryIO, head: bytes = b"", length: int | None = None) -> None:
@@ -404,18 +434,18 @@ class Retold:
         self._at_end = False
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move as asked, and note whether that was the question for the length."""
+        """Seek, and remember whether it was to the end, which asks for the length."""
         self._at_end = self._length is not None and (offset, whence) == (0, os.SEEK_END)
         self._stream.seek(offset, whence)
         return self.tell()
 
     def tell(self) -> int:
-        """Return the position, or the told length where that was the question."""
+        """Return the position, or the patched length after a seek to the end."""
         return self._length if self._at_end and self._length else self._stream.tell()
 
     def read(self, count: int = -1) -> bytes:
-        """Return bytes of the stream, with the told head over its own."""
+        """Return bytes of the stream, with the patched head."""
         position = self._stream.tell()
         data = self._stream.read(count)
-        told = self._head[position : position + len(data)]
-        return told + data[len(told) :]
+        patch = self._head[position : position + len(data)]
+        return patch + data[len(patch) :]

@@ -1,7 +1,7 @@
 """Waveform -> audio file.
 
-Conventions: a waveform is mono float32 of shape (samples,), full scale -1 to 1. A file appears when
-it is complete.
+Conventions: a waveform is mono float32 of shape (samples,), full scale -1 to 1. Files are written
+atomically.
 """
 
 import os
@@ -19,9 +19,9 @@ _BLOCK = 1 << 16  # samples per call: a long Vorbis file written in one call cra
 
 
 def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: int) -> None:
-    """Write a mono waveform as the suffix says: .wav and .flac of 16 bits, or .ogg (Vorbis).
+    """Write a mono waveform in the format of the suffix: 16-bit .wav or .flac, or .ogg (Vorbis).
 
-    Beyond full scale is clipped. The file appears when it is complete.
+    Samples beyond full scale are clipped.
 
     >>> import tempfile
     >>> from earmark.audio.decode import read_audio
@@ -34,14 +34,14 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: 
     form, subtype = WRITERS[choose("audio format to write", path.suffix.lower(), WRITERS)]
     samples = np.asarray(waveform, dtype=np.float32)
     if samples.ndim != 1 or not samples.size:
-        raise SettingError(f"A waveform to write is (samples,). Got the shape {samples.shape}.")
+        raise SettingError(
+            f"waveform must have the shape (samples,), not empty. Got {samples.shape}."
+        )
     check_sample_rate(sample_rate)
     check_finite(samples, 0, sample_rate, f"The waveform for {path}")
-    if (
-        form == "OGG" and sample_rate > 200_000
-    ):  # where the encoder would take the whole process with it
+    if form == "OGG" and sample_rate > 200_000:  # where the encoder would crash the process
         raise AudioError(
-            f"{path} cannot be written at {sample_rate} Hz: Vorbis ends at 200000; use .wav."
+            f"{path} cannot be written at {sample_rate} Hz: Vorbis ends at 200000 Hz; use .wav."
         )
     samples = np.clip(samples, -1.0, 1.0)
     if subtype == "PCM_16":  # rounded here: libsndfile rounds in a flac, but not in a wav

@@ -29,7 +29,8 @@ def detect(
 
     from earmark.audio.decode import find_audio
     from earmark.formats.events import write_events
-    from earmark.formats.scores import ScoreCurve, ScoreCurves, stems_of, write_curves
+    from earmark.formats.names import stems_of
+    from earmark.formats.scores import ScoreCurve, ScoreCurves, write_curves
     from earmark.inference.detector import Detector
     from earmark.inference.model_file import BUNDLED
 

@@ -1,1 +1,1 @@
-"""Tables and recordings -> clips, features, batches; and what is wrong with them."""
+"""Tables and recordings -> clips, features, batches, and a report of problems."""

@@ -1,4 +1,9 @@
-"""Feature store and manifest -> the batches of an epoch, in an order that a seed decides."""
+"""Feature store and manifest -> the batches of an epoch, in an order that depends on the seed.
+
+Conventions: a batch is (batch, frames, mels), shorter clips padded with zeros at the end; its mask
+(batch, frames) is True for valid frames. Targets are float32, (batch, classes) or (batch, frames,
+classes).
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,10 +23,9 @@ from earmark.frames import FrameGrid
 
 
 def pad_batch(clips: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Put clips of any lengths into one batch, zeros behind the shorter ones.
+    """Pad clips of any lengths with zeros to one batch.
 
-    Shape: of each clip (frames, mels); the batch (batch, frames, mels), its mask (batch, frames),
-    True for real frames.
+    Shape: clips (frames, mels) each; the batch (batch, frames, mels) and its mask (batch, frames).
 
     >>> batch, mask = pad_batch([torch.ones(2, 80), torch.ones(3, 80)])
     >>> batch.shape, mask
@@ -31,7 +35,7 @@ def pad_batch(clips: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     shapes = [tuple(clip.shape) for clip in clips]
     if not shapes or any(len(shape) != 2 or shape[1] != shapes[0][1] for shape in shapes):
         raise SettingError(
-            "A batch is made of one clip or more, each (frames, mels) with the same mels. "
+            "A batch needs one clip or more, each (frames, mels) with the same mels. "
             f"Got the shapes {shapes}."
         )
     batch = pad_sequence(list(clips), batch_first=True)
@@ -42,7 +46,14 @@ def pad_batch(clips: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 def read_batch(
     store: FeatureStore, manifest: Manifest, rows: Sequence[int]
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Return raw log-mels (batch, frames, mels), a mask where lengths differ, and targets."""
+    """Return raw log-mels (batch, frames, mels), a mask if lengths differ, and targets.
+
+    >>> from pathlib import Path
+    >>> store = {"a": np.zeros((3, 80), np.float16)}
+    >>> batch, mask, targets = read_batch(store, Manifest(("a",), (Path("a"),), ((),), ("x",)), [0])
+    >>> batch.shape, mask, targets
+    (torch.Size([1, 3, 80]), None, tensor([[0.]]))
+    """
     clips = [torch.tensor(store[manifest.files[row]], dtype=torch.float32) for row in rows]
     batch, mask = pad_batch(clips)
     return batch, None if bool(mask.all()) else mask, manifest.targets[list(rows)]
@@ -51,7 +62,7 @@ def read_batch(
 def read_frame_targets(
     manifest: Manifest, grid: FrameGrid, rows: Sequence[int], n_frames: int
 ) -> Tensor:
-    """Return when each class sounds, (batch, frames, classes): 1 where a frame's middle is within.
+    """Return frame-level targets (batch, frames, classes): 1 if a frame's centre is in an event.
 
     >>> from pathlib import Path
     >>> from earmark.formats.events import Event
@@ -71,7 +82,7 @@ def read_frame_targets(
 
 
 def pool_targets(targets: Tensor, mask: Tensor | None, factor: int) -> Tensor:
-    """Average (batch, frames, classes) over every `factor` frames, of the real ones alone.
+    """Average (batch, frames, classes) over groups of `factor` frames, ignoring masked frames.
 
     >>> pool_targets(torch.tensor([1.0, 0.0, 1.0]).view(1, 3, 1), None, 2).flatten()
     tensor([0.5000, 1.0000])
@@ -82,22 +93,26 @@ def pool_targets(targets: Tensor, mask: Tensor | None, factor: int) -> Tensor:
     return sums.transpose(1, 2) / torch.where(share > 0, share, 1)
 
 
-def draw_seed(*parts: int) -> int:
-    """Mix numbers into a seed of 63 bits."""
+def combine_seeds(*parts: int) -> int:
+    """Combine numbers into a seed of 63 bits.
+
+    >>> combine_seeds(0, 1) == combine_seeds(0, 1) != combine_seeds(1, 0)
+    True
+    """
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def draw_order(targets: Tensor, seed: int, epoch: int, balanced: bool = False) -> list[int]:
-    """Return the order of the clips in an epoch, each once, or balanced over the classes.
+def epoch_order(targets: Tensor, seed: int, epoch: int, balanced: bool = False) -> list[int]:
+    """Return the order of the clips in an epoch: each clip once, or balanced over the classes.
 
-    Balanced: classes take turns in a random order, and within a class its clips do; clips without
-    any tag are a class of their own. Some clips then come up several times and others not at all.
+    Balanced: each round takes one clip of every class, classes and clips in random order; clips
+    without tags count as one more class. Some clips then occur several times and others not at all.
 
     >>> targets = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
-    >>> draw_order(targets, seed=0, epoch=0, balanced=True).count(9)
+    >>> epoch_order(targets, seed=0, epoch=0, balanced=True).count(9)
     5
     """
-    rng = np.random.default_rng(draw_seed(seed, epoch))
+    rng = np.random.default_rng(combine_seeds(seed, epoch))
     n_clips = len(targets)
     if not balanced:
         return [int(row) for row in rng.permutation(n_clips)]
@@ -114,24 +129,28 @@ def draw_order(targets: Tensor, seed: int, epoch: int, balanced: bool = False) -
     return order[:n_clips]
 
 
-def cut(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """Yield `rows` in pieces of `size`, the last one smaller."""
+def split_rows(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """Yield `rows` in batches of `size`; the last one may be smaller.
+
+    >>> list(split_rows([1, 2, 3], 2))
+    [[1, 2], [3]]
+    """
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
 
-def cut_share(n_clips: int, size: int, rank: int = 0, n_processes: int = 1) -> list[slice]:
-    """Cut the share of a process, every `n_processes`-th clip of a batch, into micro-batches.
+def split_share(n_clips: int, size: int, rank: int = 0, n_processes: int = 1) -> list[slice]:
+    """Return the micro-batches of one process, whose share is every `n_processes`-th clip.
 
-    A micro-batch has about `size` clips over all processes, at least one in each; 0 is the whole
-    batch. Which clips it holds does not depend on the number of processes.
+    A micro-batch has about `size` clips over all processes, and at least one in each; with size 0
+    it is the whole batch. Which clips it contains does not depend on the number of processes.
 
-    >>> cut_share(9, 4), cut_share(9, 4, rank=1, n_processes=2)
+    >>> split_share(9, 4), split_share(9, 4, rank=1, n_processes=2)
     ([slice(0, 3, None), slice(3, 6, None), slice(6, 9, None)], [slice(0, 1, None), ...])
     """
     wanted = -(-n_clips // size) if size else 1
     n_pieces = max(1, min(wanted, n_clips // n_processes))
-    # Of the first `bound` clips of the batch, so many are in the share.
+    # The number of clips in the share, among the first n_clips * i // n_pieces of the batch.
     ends = [
         max(0, -(-(n_clips * i // n_pieces - rank) // n_processes)) for i in range(n_pieces + 1)
     ]
@@ -139,9 +158,20 @@ def cut_share(n_clips: int, size: int, rank: int = 0, n_processes: int = 1) -> l
 
 
 def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifest) -> FeatureConfig:
-    """Return the features normalised by mean and deviation of each mel over the training clips."""
+    """Return the features with the mean and std of each mel band over the training clips.
+
+    >>> import tempfile
+    >>> from earmark.audio.encode import write_audio
+    >>> from earmark.data.store import build_store
+    >>> clips = Manifest(("a.wav",), ("a.wav",), ((),), ())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_audio(f"{folder}/a.wav", np.zeros(32000), 32000)
+    ...     store = build_store(f"{folder}/store", {"a.wav": f"{folder}/a.wav"})
+    ...     len(with_statistics(FeatureConfig(), store, clips).mean)
+    80
+    """
     mean, std = store.statistics(train.files)
-    floor = 1e-3 * float(np.max(std)) or 1.0  # a mel that never changes is not blown up
+    floor = 1e-3 * float(np.max(std)) or 1.0  # so that a constant mel band is not amplified
     return replace(
         features,
         mean=tuple(float(value) for value in mean),

@@ -1,36 +1,24 @@
-"""Manifest of clips and weak labels -> padded batches with masks.
+"""A table of weak or strong labels and a folder of recordings -> the clips to train on.
 
-Conventions: a clip has the name that its table gives it, the path where its audio was found, and
-its tags, a sorted tuple of labels. Targets are float32 (clips, classes), 1 where a tag is given and
-0 elsewhere, in the order of the labels. A batch is (batch, frames, mels) with zeros behind shorter
-clips, and a mask (batch, frames) that is True for real frames.
-
-Names in tables and on disk differ in the field, so that a name is looked for in this order, and the
-first place where it is found counts:
-
-    as it stands          a path below the audio folder
-    with or without Y     DCASE 2017 puts a Y before the names of its audio files, not of its lists
-    by its stem           another audio suffix, or none; capitals or not
-    by its stem, with or without Y
-
-Two files in one place are an error; nothing is guessed.
+Conventions: a clip has the name that its table uses, the path of its recording, and its tags, a
+sorted tuple of labels. Names are matched with files by the rule of `earmark.formats.names`. Targets
+are float32 (clips, classes), 1 for a tag and 0 elsewhere, classes in the order of the labels.
 """
 
 import os
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from earmark.audio.decode import SUFFIXES, find_audio
-from earmark.errors import DataError, SettingError
+from earmark.audio.decode import find_audio
+from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event
+from earmark.formats.names import NameIndex, rename_files
 from earmark.formats.tags import read_tags, tags_from_folders
 
 PathLike = str | os.PathLike[str]
@@ -38,15 +26,15 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Manifest:
-    """The clips of a table that were found, their tags, and the names that were not found.
+    """The clips of a table with their recordings and tags, and the names without a recording.
 
     Args:
-        files: names of the clips, as in the table.
-        paths: of their audio.
-        tags: of each clip, sorted.
+        files: name of each clip, as in the table.
+        paths: path of each recording.
+        tags: tags of each clip, sorted.
         labels: the classes, in the order of the targets.
-        missing: names in the table without audio.
-        events: of each clip, where onsets and offsets are to be learned from; else empty.
+        missing: names in the table without a recording.
+        events: events of each clip, for training on strong labels; otherwise empty.
 
     >>> paths = [Path("a.wav"), Path("b.wav")]
     >>> Manifest(("a.wav", "b.wav"), paths, [("dog",), ()], ("cat", "dog")).targets
@@ -66,12 +54,12 @@ class Manifest:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not len(self.files) == len(self.paths) == len(self.tags):
             raise SettingError(
-                "A manifest has a path and tags for each of its files. Got "
+                "A manifest needs a path and tags for each of its files. Got "
                 f"{len(self.files)} files, {len(self.paths)} paths, {len(self.tags)} tags."
             )
         if self.events and len(self.events) != len(self.files):
             raise SettingError(
-                "A manifest has events for each of its files, or for none. Got "
+                "A manifest needs events for each of its files, or for none. Got "
                 f"{len(self.files)} files and the events of {len(self.events)}."
             )
         _check_once("file", self.files)
@@ -79,24 +67,19 @@ class Manifest:
         for file, tags in zip(self.files, self.tags, strict=True):
             for tag in tags:
                 if tag not in self._column:
-                    near = get_close_matches(tag, self.labels, n=1)
-                    hint = f"; did you mean {near[0]!r}?" if near else "."
-                    raise DataError(
-                        f"{file} has the tag {tag!r}, which is no label{hint} "
-                        f"Known: {', '.join(self.labels)}."
-                    )
+                    choose("label", tag, self.labels, DataError, f"The tags of {file}")
 
     @classmethod
     def read(
         cls, table: PathLike, audio: PathLike | None = None, labels: Sequence[str] | None = None
     ) -> "Manifest":
-        r"""Read a table of weak or strong labels, or a folder with a folder for each class.
+        r"""Read a table of weak or strong labels, or a folder with one folder per class.
 
         Args:
-            table: a file (see `earmark.formats.tags` and `earmark.formats.events`), or a folder of class folders.
-            audio: the folder of the recordings; a folder of class folders is its own.
-            labels: the known labels, in this order; any other is an error. Without them, those of
-                the table, sorted; also those whose audio is missing.
+            table: a file in a layout of `earmark.formats.tags`, or a folder of class folders.
+            audio: the folder of the recordings; not for a folder of class folders.
+            labels: the known labels, in this order; any other is an error. By default, all labels
+                of the table, sorted, including those of missing recordings.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -113,18 +96,19 @@ class Manifest:
         if table.is_dir():
             if audio is not None and Path(audio).resolve() != table.resolve():
                 raise SettingError(
-                    f"{table} is a folder of class folders, with its audio inside; give a table "
-                    f"of labels, or leave the audio folder {os.fspath(audio)} out."
+                    f"{table} is a folder of class folders that contain the recordings. Pass a "
+                    f"table of labels, or leave out audio={os.fspath(audio)!r}."
                 )
             audio = table
             tags = tags_from_folders(_relative(path, table) for path in find_audio(table))
         elif audio is None:
-            raise SettingError(f"{table} is a table; give the folder of its audio too (--audio).")
+            raise SettingError(f"{table} is a table; pass the folder of its recordings as audio.")
         else:
             tags = read_tags(table, labels)
         found, missing = _find(tags, Path(audio), os.fspath(table))
         known = sorted(set().union(*tags.values())) if labels is None else labels
-        _check_known(table, tags, known)
+        for label in sorted(set().union(*tags.values())):  # of folders; read_tags checks tables
+            choose("label", label, known, DataError, str(table))
         paths, kept = tuple(found.values()), tuple(tags[name] for name in found)
         return cls(tuple(found), paths, kept, tuple(known), tuple(missing))
 
@@ -133,7 +117,7 @@ class Manifest:
 
     @cached_property
     def targets(self) -> Tensor:
-        """What each clip holds, (clips, classes)."""
+        """Which classes each clip contains, (clips, classes)."""
         targets = np.zeros((len(self.files), len(self.labels)), np.float32)
         for row, tags in enumerate(self.tags):
             targets[row, [self._column[tag] for tag in tags]] = 1.0
@@ -144,7 +128,7 @@ class Manifest:
         return {label: column for column, label in enumerate(self.labels)}
 
     def take(self, rows: Iterable[int]) -> "Manifest":
-        """Return the manifest of the clips in these rows, in this order; nothing is missing there.
+        """Return the manifest of the clips in these rows, in this order, with nothing missing.
 
         >>> manifest = Manifest(("a", "b"), (Path("a"), Path("b")), (("x",), ()), ("x",))
         >>> manifest.take([1]).files
@@ -160,33 +144,37 @@ class Manifest:
         )
 
     def with_events(self, table: Mapping[str, Sequence[Event]]) -> "Manifest":
-        """Return the same clips with their onsets and offsets, and the tags that these give.
+        """Return the same clips with events, and the tags that follow from these.
+
+        Args:
+            table: file name -> its events, with a row for every clip of the manifest.
 
         >>> manifest = Manifest(("a", "b"), (Path("a"), Path("b")), (("x",), ()), ("x",))
         >>> manifest.with_events({"a": [Event(0.0, 1.0, "x")], "b": []}).events[0][0].offset
         1.0
         """
+        table = rename_files(table, self.files)
         lacking = [file for file in self.files if file not in table]
         if lacking:
             raise DataError(
-                f"{len(lacking)} of {len(self)} clips are not in the table of events, the first is "
-                f"{lacking[0]!r}; a clip without any event needs a row with its name alone."
+                f"{len(lacking)} of {len(self)} clips are not in the table of events, such as "
+                f"{lacking[0]!r}; a clip without events needs a row with its name alone."
             )
         events = tuple(tuple(table[file]) for file in self.files)
         tags = tuple(tuple(sorted({event.label for event in found})) for found in events)
         return replace(self, tags=tags, events=events)
 
     def split(self, fraction: float, seed: int = 0) -> tuple["Manifest", "Manifest"]:
-        """Return the larger and the smaller part of a split, alike in their classes.
+        """Return the larger and the smaller part of a stratified split.
 
-        Rare classes are dealt first (iterative stratification, Sechidis et al. 2011). A class of
-        two clips or more is kept on both sides where its clips' other tags allow it; for that the
-        smaller part may grow a little beyond `fraction`. The same seed gives the same split. Clips
-        of one recording are not kept together: split such data by hand, with `take`.
+        Rare classes are assigned first (iterative stratification, Sechidis et al. 2011). A class
+        with two clips or more occurs in both parts if the other tags of its clips allow it, for
+        which the smaller part may slightly exceed `fraction`. The same seed gives the same split.
+        Clips cut from one recording are not kept together: split such data with `take`.
 
         Args:
-            fraction: of the clips that go to the second part, between 0 and 1.
-            seed: of the order in which clips are dealt.
+            fraction: fraction of the clips in the second part, between 0 and 1.
+            seed: decides the order in which clips are assigned.
 
         >>> files = [f"{n}.wav" for n in range(20)]
         >>> tags = [("dog",)] * 18 + [("cat",)] * 2
@@ -195,15 +183,15 @@ class Manifest:
         [[1.0, 16.0], [1.0, 2.0]]
         """
         if not 0 < fraction < 1:
-            raise SettingError(f"fraction must lie between 0 and 1. Got {fraction!r}.")
+            raise SettingError(f"fraction must be between 0 and 1. Got {fraction!r}.")
         if len(self) < 2:
-            raise DataError(f"Two clips or more can be split. Got {len(self)}.")
-        second = _deal(self.targets.numpy().astype(bool), fraction, np.random.default_rng(seed))
+            raise DataError(f"A split needs two clips or more. Got {len(self)}.")
+        second = _stratify(self.targets.numpy().astype(bool), fraction, np.random.default_rng(seed))
         return self.take(np.flatnonzero(~second)), self.take(np.flatnonzero(second))
 
 
 def clip_paths(*manifests: Manifest) -> dict[str, Path]:
-    """Return the path of every clip by its name; one name for two recordings is an error.
+    """Return name -> path of every clip; one name for two recordings is an error.
 
     >>> clip_paths(Manifest(("a.wav",), (Path("in/a.wav"),), ((),), ()))["a.wav"].as_posix()
     'in/a.wav'
@@ -213,30 +201,56 @@ def clip_paths(*manifests: Manifest) -> dict[str, Path]:
         for file, path in zip(manifest.files, manifest.paths, strict=True):
             if paths.setdefault(file, path) != path:
                 raise DataError(
-                    f"{file!r} names two recordings, {paths[file]} and {path}. Give them names of "
-                    "their own, such as paths from a folder that holds both."
+                    f"{file!r} names two recordings, {paths[file]} and {path}. Rename the clips of "
+                    "one manifest with separate_names."
                 )
     return paths
 
 
+def separate_names(*training: Manifest, **others: Manifest) -> tuple[Manifest, ...]:
+    """Return `others`, renamed where a name means another recording in an earlier manifest.
+
+    A feature store knows a clip by its name, and sets of clips made in the same way often share
+    names (`scene_00000.wav`). If any name of a manifest is ambiguous, all of its clips get the name
+    of the manifest as a prefix; without ambiguity nothing changes.
+
+    Args:
+        training: manifests that keep their names; they may use one name for two recordings, since
+            each has its own store.
+        others: name of a set -> its manifest.
+
+    >>> train, test = (Manifest(("a.wav",), (Path(x, "a.wav"),), ((),), ()) for x in ("1", "2"))
+    >>> (apart,) = separate_names(train, test=test)
+    >>> apart.files, separate_names(train, test=train) == (train,)
+    (('test: a.wav',), True)
+    """
+    paths: dict[str, set[Path]] = {}
+
+    def add(manifest: Manifest) -> None:
+        for file, path in zip(manifest.files, manifest.paths, strict=True):
+            paths.setdefault(file, set()).add(path)
+
+    for manifest in training:
+        add(manifest)
+    separated = []
+    for name, manifest in others.items():
+        clips = zip(manifest.files, manifest.paths, strict=True)
+        if any(paths.get(file, {path}) != {path} for file, path in clips):
+            files = tuple(f"{name}: {file}" for file in manifest.files)
+            manifest = replace(manifest, files=files)  # noqa: PLW2901
+        add(manifest)
+        separated.append(manifest)
+    return tuple(separated)
+
+
 def _check_once(kind: str, names: Sequence[str]) -> None:
     if isinstance(names, str):
-        raise SettingError(f"{kind}s are a list of names. Got the text {names!r}.")
+        raise SettingError(f"{kind}s must be a list of names. Got the string {names!r}.")
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise DataError(f"The {kind} {name!r} is given twice; give each {kind} once.")
+            raise DataError(f"The {kind} {name!r} occurs twice; each {kind} must occur once.")
         seen.add(name)
-
-
-def _check_known(table: Path, tags: dict[str, tuple[str, ...]], known: Sequence[str]) -> None:
-    """Raise if a class folder is none of the known labels; for tables, their reader did so."""
-    for label in sorted(set().union(*tags.values()) - set(known)):
-        near = get_close_matches(label, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise DataError(
-            f"{table}: there is no label {label!r}{hint} Known: {', '.join(sorted(known))}."
-        )
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -244,88 +258,60 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _find(names: Iterable[str], folder: Path, table: str) -> tuple[dict[str, Path], list[str]]:
-    """Return the path of every name that is found in the folder, and the names that are not."""
-    exact = {_relative(path, folder): path for path in find_audio(folder)}
-    by_stem: dict[str, list[Path]] = {}
-    by_name: dict[str, list[Path]] = {}  # in folders below, for names that tell of no folder
-    for name, path in exact.items():
-        by_stem.setdefault(_stem(name), []).append(path)
-        if "/" in name:
-            by_name.setdefault(_stem(path.name), []).append(path)
+    """Return the path of every name that has a recording in the folder, and the other names."""
+    files = {_relative(path, folder): path for path in find_audio(folder)}
+    index = NameIndex(files)
     found, missing = {}, []
     for name in names:
-        turned = _with_and_without_y(name)
-        places = (
-            [exact[name]] if name in exact else _as_it_stands(folder / name),
-            [exact[other] for other in turned if other in exact],
-            by_stem.get(_stem(name), []),
-            [path for other in turned for path in by_stem.get(_stem(other), [])],
-            [path for other in (name, *turned) for path in by_name.get(_stem(other), [])],
-        )
-        here = next(filter(None, places), [])
-        if len(here) > 1:
+        if name not in files and _is_file(folder / name):
+            found[name] = folder / name  # an absolute path, a hidden file, or no audio suffix
+            continue
+        matches = index.find(name)
+        if len(matches) > 1:
             raise DataError(
-                f"{table}: {name!r} may be any of {', '.join(_relative(p, folder) for p in here)} "
-                f"in {folder}. Write the one that is meant into the table, or remove the others."
+                f"{table}: {name!r} may be any of {', '.join(matches)} in {folder}. Write the one "
+                "that is meant into the table, or remove the others."
             )
-        if here:
-            found[name] = here[0]
+        if matches:
+            found[name] = files[matches[0]]
         else:
             missing.append(name)
     return found, missing
 
 
-def _as_it_stands(path: Path) -> list[Path]:
-    """Return a path that is a file though not in the index: outside of it, hidden, or no audio."""
+def _is_file(path: Path) -> bool:
     try:
-        return [path] if path.is_file() else []
-    except (OSError, ValueError):  # no path at all, such as a sentence in the wrong column
-        return []
+        return path.is_file()
+    except (OSError, ValueError):  # not a path at all, such as a sentence in the wrong column
+        return False
 
 
-def _with_and_without_y(name: str) -> list[str]:
-    path = PurePosixPath(name)
-    others = [f"Y{path.name}"] if path.name else []
-    # A list may name a clip whose id itself begins with Y: both are looked for.
-    others += [path.name[1:]] if path.name.startswith("Y") and path.stem != "Y" else []
-    return [(path.parent / other).as_posix() for other in others]
-
-
-def _stem(name: str) -> str:
-    """Return a name without its audio suffix (.000 in 30.000 is none), in small letters."""
-    path = PurePosixPath(name)
-    if path.suffix.lower() in SUFFIXES:
-        path = path.with_suffix("")
-    # macOS writes é as two signs into file names, and tables have it as one.
-    return unicodedata.normalize("NFC", path.as_posix()).casefold()
-
-
-def _deal(
+def _stratify(
     targets: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
     fraction: float,
     rng: np.random.Generator,
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Return which of the clips (clips, classes) go to the second part."""
-    # Clips without tags are dealt too, as one more class.
+    """Return which clips of the targets (clips, classes) go to the second part."""
+    # Clips without tags count as one more class.
     columns = np.column_stack([targets, ~targets.any(axis=1)])
     counts = columns.sum(axis=0)
     share = np.rint(counts * fraction)
     share = np.where(counts > 1, np.clip(share, 1, counts - 1), 0)
-    # How many clips of each class, and how many in all, each part still wants.
-    wanted = np.stack([counts - share, share]).astype(float)
-    wanted_in_all = np.array([1 - fraction, fraction]) * len(columns)
+    # How many clips of each class, and how many in total, each part still needs.
+    needed = np.stack([counts - share, share]).astype(float)
+    total_needed = np.array([1 - fraction, fraction]) * len(columns)
     second = np.zeros(len(columns), bool)
     left = np.ones(len(columns), bool)
     while left.any():
         left_of = columns[left].sum(axis=0)
         rarest = int(np.argmin(np.where(left_of > 0, left_of, len(columns) + 1)))
         for row in rng.permutation(np.flatnonzero(left & columns[:, rarest])):
-            first_part, second_part = zip(wanted[:, rarest], wanted_in_all, strict=True)
+            first_part, second_part = zip(needed[:, rarest], total_needed, strict=True)
             part = int(second_part > first_part)
             second[row] = bool(part)
             left[row] = False
-            wanted[part, columns[row]] -= 1
-            wanted_in_all[part] -= 1
+            needed[part, columns[row]] -= 1
+            total_needed[part] -= 1
     if not second.any():  # no class has two clips
         second[rng.integers(len(second))] = True
     return second

@@ -1,19 +1,21 @@
-"""Clips -> their raw log-mels in one memory-mapped array, computed once.
+"""Clips -> their raw log-mel features in one memory-mapped array, computed once.
 
-Conventions: a store is a folder. Log-mels are kept before normalisation, as float16: they lie
-between -14 and 8, where its steps are 0.008 at most. Clips stand in the order in which they were
-given, whole, one after the other, so that the same clips give the same bytes.
+Conventions: a store is a folder. Log-mels are stored before normalisation, as float16: they are
+between -14 and 8, where its resolution is 0.008 or better. Clips are stored one after the other in
+the order given, so that the same clips give the same bytes.
 
     frames.f16     (rows, mels), little-endian; rows are the frames of all clips
-    index.jsonl    the settings, then a line for each clip: its place, its source, checksums
-    store.json     written last: counts, mean and std; without it, the store is not finished
-    lock           held by the process that builds
+    index.jsonl    the settings, then one line per clip: its first row, its source, checksums
+    store.json     written last: counts, mean and std; without it, the store is unfinished
+    lock           held by the process that builds the store
 
-A build may be killed at any moment. The line of a clip is written after its frames, and a build
-that goes on takes a clip for finished only if its line is whole and its frames have the checksum
-that the line tells; the rest is cut off. A clip that cannot be read is set aside with the reason,
-and tried again by the next build. A source that has changed is computed anew, at the end; the
-frames of before stay where they were, unused.
+A build may be killed at any moment. The index line of a clip is written after its frames. A build
+that resumes keeps a clip only if its line is complete and its frames match the checksum in the
+line; it truncates the rest. A clip that cannot be read is skipped, with the reason in the index,
+and tried again by the next build. If a source has changed, its features are computed again and
+appended; the old frames stay in the file, unused.
+
+This module has three parts: the files on disk, the store that reads them, and the build.
 """
 
 import hashlib
@@ -24,7 +26,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -34,36 +35,39 @@ from numpy.typing import NDArray
 
 from earmark.audio.decode import read_blocks
 from earmark.data.features import FeatureConfig, log_mel_blocks
-from earmark.errors import AudioError, DataError, SettingError
+from earmark.errors import AudioError, DataError, SettingError, choose
 from earmark.files import atomic_write, locked
 from earmark.runtime.processes import map_in_order
 
 VERSION = 1
 FRAMES, INDEX, SUMMARY = "frames.f16", "index.jsonl", "store.json"
-PIECE = 1 << 18  # bytes of a file at a time
+PIECE = 1 << 18  # bytes of a file to read at a time
+SPILL = 1 << 22  # bytes: frames of longer clips (over 9 minutes) go through a temporary file
+STD_FLOOR = 1e-3  # for a mel band that never changes, so that one can divide by it
 
 Paths = Mapping[str, str | os.PathLike[str]]
-SPILL = 1 << 22  # bytes: a longer clip, of 9 minutes or more, goes through a file of its own
-STD_FLOOR = 1e-3  # of a mel that never changes, so that it can be divided by
-
 Frames16 = NDArray[np.float16]
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A line of the index: where the frames of a clip are, and what they were computed from."""
+    """A line of the index: where the frames of a clip are, and what they were computed from.
+
+    >>> Clip("a.wav", failed="a.wav is empty").n_frames
+    0
+    """
 
     file: str
-    size: int = -1  # bytes of the source; -1 if it could not be looked at
+    size: int = -1  # bytes of the source; -1 if it could not be accessed
     mtime_ns: int = 0
     source_sum: int = 0
     start: int = 0  # first row
     n_frames: int = 0
     frames_sum: int = 0
-    failed: str | None = None  # why it cannot be read
+    failed: str | None = None  # the reason, if it cannot be read
 
     def is_of(self, path: Path) -> bool:
-        """Whether the source is what it was; one that was only copied or touched is."""
+        """Whether the source is unchanged; a new date alone is no change."""
         try:
             stat = path.stat()
             touched = stat.st_mtime_ns != self.mtime_ns
@@ -75,18 +79,94 @@ class Clip:
 
 
 class Index(NamedTuple):
-    """What an index holds up to the first line that is not whole."""
+    """The content of an index up to the first incomplete line.
+
+    >>> Index({"n_mels": 80}, [Clip("a.wav")], [20, 90], 0).clips[0].file
+    'a.wav'
+    """
 
     features: dict[str, Any]
     clips: list[Clip]
-    ends: list[int]  # in bytes: of the settings, then of each clip
+    ends: list[int]  # byte at which each line ends: the settings, then each clip
     checksum: int  # of the whole file
 
 
-class FeatureStore:
-    """The log-mels of many clips, by name; made by `build_store`, opened by `FeatureStore.open`.
+def _read_index(folder: Path) -> Index:
+    """Return the content of the index; raise if its first line is damaged."""
+    content = (folder / INDEX).read_bytes() if (folder / INDEX).exists() else b""
+    first, *lines = content.splitlines(keepends=True) or [b""]
+    features = _parse(folder, INDEX, first).get("features", {})
+    clips, ends = [], [len(first)]
+    for line in lines:
+        try:
+            clip = Clip(**json.loads(line if line.endswith(b"\n") else b""))
+        except (ValueError, TypeError):
+            break
+        clips.append(clip)
+        ends.append(ends[-1] + len(line))
+    return Index(features, clips, ends, zlib.crc32(content))
 
-    It may be used from several processes; sent to another one, it is opened there again.
+
+def _read_summary(folder: Path) -> dict[str, Any]:
+    """Return the summary of a finished store; raise if it is unfinished or damaged."""
+    if not (folder / SUMMARY).exists():
+        if (folder / INDEX).exists():
+            raise DataError(f"{folder} is unfinished; call build_store, which resumes it.")
+        raise DataError(f"{folder} is no feature store; call build_store, which creates it.")
+    summary = _parse(folder, SUMMARY, (folder / SUMMARY).read_bytes())
+    if summary.pop("sum", None) != zlib.crc32(_as_line(summary)):
+        raise _damaged(folder, f"{SUMMARY} was changed")
+    return summary
+
+
+def _parse(folder: Path, file: str, content: bytes) -> dict[str, Any]:
+    """Return the values of a JSON text, after a check of its version."""
+    try:
+        values = dict(json.loads(content))
+        version = values["version"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise _damaged(folder, f"{file} is not valid JSON") from error
+    if version != VERSION:
+        raise DataError(
+            f"{folder} is a store of version {version!r}; this Earmark reads version {VERSION}."
+            " Delete the folder and build it again."
+        )
+    return values
+
+
+def _as_line(values: Mapping[str, Any]) -> bytes:
+    """Return values as a line of JSON."""
+    return json.dumps(values).encode() + b"\n"
+
+
+def _file_sum(path: Path) -> int:
+    """Return the checksum of a file."""
+    with path.open("rb") as file:
+        return _next_sum(file, path.stat().st_size)
+
+
+def _next_sum(file: BinaryIO, n_bytes: int) -> int:
+    """Return the checksum of the next bytes of a file."""
+    checksum = 0
+    while n_bytes > 0 and (piece := file.read(min(n_bytes, PIECE))):
+        checksum, n_bytes = zlib.crc32(piece, checksum), n_bytes - len(piece)
+    return checksum
+
+
+def _damaged(folder: Path, how: str) -> DataError:
+    """Return the error for a damaged store."""
+    return DataError(f"{folder} is damaged: {how}. Delete the folder and build it again.")
+
+
+class FeatureStore:
+    """The log-mels of many clips by name, created by `build_store`, opened by `FeatureStore.open`.
+
+    It may be used from several processes: pickled, it is opened again in the other process.
+
+    >>> FeatureStore.open("none")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: none is no feature store; call build_store, which creates it.
     """
 
     def __init__(self, folder: Path, summary: Mapping[str, Any], clips: Mapping[str, Clip]) -> None:
@@ -96,7 +176,7 @@ class FeatureStore:
         self.failed = {name: clip.failed for name, clip in clips.items() if clip.failed}
         self._mean, self._std = summary["mean"], summary["std"]
         shape = (summary["n_rows"], self.config.n_mels)
-        # A plain view: a slice of a memmap object costs several times as much.
+        # As a plain array: slicing a memmap object takes several times as long.
         self._rows: Frames16 = np.asarray(
             np.memmap(folder / FRAMES, dtype="<f2", mode="r", shape=shape)
         )
@@ -108,15 +188,15 @@ class FeatureStore:
         config: FeatureConfig | None = None,
         files: Paths | None = None,
     ) -> "FeatureStore":
-        """Open a finished store, and check that it is what is asked for.
+        """Open a finished store, and check that it fits the arguments.
 
         The frames themselves are not read; `check` does that.
 
         Args:
-            folder: of the store.
-            config: the settings that the features must have, normalisation aside.
-            files: name -> path of clips that must be there, computed from these sources as they
-                are now (or set aside).
+            folder: the folder of the store.
+            config: the settings that the features must have, except normalisation.
+            files: name -> path of clips that the store must contain, computed from these sources
+                as they are now (or skipped as unreadable).
         """
         folder = Path(folder)
         summary = _read_summary(folder)
@@ -124,7 +204,7 @@ class FeatureStore:
             _check_settings(folder, summary["features"], config)
         index = _read_index(folder)
         if index.checksum != summary["index_sum"]:
-            raise _damaged(folder, f"{INDEX} is not as it was when the store was finished")
+            raise _damaged(folder, f"{INDEX} was changed after the store was finished")
         expected = 2 * summary["n_rows"] * summary["features"]["n_mels"]
         size = (folder / FRAMES).stat().st_size if (folder / FRAMES).exists() else 0
         if size != expected:
@@ -144,40 +224,88 @@ class FeatureStore:
         return name in self._clips
 
     def __getitem__(self, name: str) -> Frames16:
-        """Return the raw log-mel (frames, mels) of a clip, a view that cannot be written to."""
-        clip = self._clips.get(name)
-        if clip is None:
-            if name in self.failed:
-                raise DataError(f"{name} was set aside: {self.failed[name]}")
-            near = get_close_matches(str(name), self._clips, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "; build the store with it."
-            raise DataError(f"{self.folder} holds no clip {name!r}{hint}")
+        """Return the raw log-mel (frames, mels) of a clip, a read-only view."""
+        if name in self.failed:
+            raise DataError(f"{name} was skipped: {self.failed[name]}")
+        if name not in self._clips:
+            choose("clip", name, self._clips, DataError, str(self.folder))
+        clip = self._clips[name]
         return self._rows[clip.start : clip.start + clip.n_frames]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The clips, in the order of the store."""
+        """The names of the clips, in the order of the store."""
         return tuple(self._clips)
 
     def statistics(
         self, names: Collection[str] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean and the standard deviation of each mel, (mels,) both.
+        """Return the mean and the standard deviation of each mel band, both (mels,).
 
         Args:
-            names: the clips to look at, such as those to train on; all, if None.
+            names: the clips to include, such as those to train on; all by default.
         """
         if names is None:
             return np.array(self._mean), np.array(self._std)
         if not names:
-            raise SettingError("The statistics of no clips at all are asked for; give some names.")
+            raise SettingError("Statistics need one clip or more. Got no names.")
         return _statistics(self[name] for name in names)
 
     def check(self) -> None:
-        """Read all the frames and raise if any are not those that were computed."""
+        """Read all frames and raise if any do not match their checksum."""
         bad = [n for n, clip in self._clips.items() if zlib.crc32(self[n].data) != clip.frames_sum]
         if bad:
-            raise _damaged(self.folder, f"the frames of {_listed(bad)} in {FRAMES} have changed")
+            raise _damaged(self.folder, f"the frames of {_listed(bad)} in {FRAMES} were changed")
+
+
+def _check_settings(folder: Path, found: Mapping[str, Any], config: FeatureConfig) -> None:
+    """Raise if the features were computed with settings other than `config`."""
+    wanted = _settings_of(config)
+    differ = [
+        f"{name} {found.get(name)} instead of {wanted.get(name)}"
+        for name in {**wanted, **found}
+        if found.get(name) != wanted.get(name)
+    ]
+    if differ:
+        raise DataError(
+            f"{folder} was computed with other settings: {', '.join(differ)}. Delete the folder to "
+            "compute the features again, or choose another one."
+        )
+
+
+def _check_sources(folder: Path, clips: Mapping[str, Clip], files: Paths) -> None:
+    """Raise if clips are not in the store, or were computed from other sources."""
+    lacking = [name for name in files if name not in clips]
+    kept = [name for name in files if name in clips and not clips[name].failed]
+    changed = [name for name in kept if not clips[name].is_of(Path(files[name]))]
+    for names, what in ((lacking, "does not contain"), (changed, "was computed before changes to")):
+        if names:
+            raise DataError(f"{folder} {what} {_listed(names)}; call build_store to compute them.")
+
+
+def _settings_of(config: FeatureConfig) -> dict[str, Any]:
+    """Return the settings that raw features depend on: all except normalisation."""
+    return {name: value for name, value in asdict(config).items() if name not in ("mean", "std")}
+
+
+def _statistics(clips: Iterable[Frames16]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and std of each mel band, in float64, 4096 frames at a time."""
+    count, total, squares = 0, np.float64(0), np.float64(0)
+    for clip in clips:
+        for first in range(0, len(clip), 4096):
+            frames = clip[first : first + 4096].astype(np.float64)
+            count += len(frames)
+            total = total + frames.sum(axis=0)
+            squares = squares + np.einsum("fm,fm->m", frames, frames)
+    mean = np.asarray(total / count)
+    variance = np.maximum(squares / count - mean**2, 0.0)
+    return mean, np.maximum(np.sqrt(variance), STD_FLOOR)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first three names and the number of others, as text."""
+    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + rest
 
 
 def build_store(
@@ -189,18 +317,18 @@ def build_store(
     progress: Callable[[int, int], object] | None = None,
     wait: bool = False,
 ) -> FeatureStore:
-    """Compute the log-mels of clips, or those that are still lacking, and open the store.
+    """Compute the log-mels of clips that the store does not have yet, and open the store.
 
-    What a store already has stays in it, also clips that are not asked for now.
+    Clips that are in the store already stay there, even if they are not in `files`.
 
     Args:
-        folder: of the store; made if it is not there.
-        files: name -> path of each clip (`earmark.data.manifest.clip_paths` gives that of manifests).
-        config: of the features; normalisation is left aside.
-        processes: how many to compute in; the bytes are the same. None takes a processor each,
-            where there is enough to do.
-        progress: called with the number of clips done, and of all, after each clip.
-        wait: for another process that is building the same store, instead of raising.
+        folder: the folder of the store; created if it does not exist.
+        files: name -> path of each clip, such as `earmark.data.manifest.clip_paths` returns.
+        config: the features; normalisation is ignored.
+        processes: number of processes, which does not change the bytes. By default one per core, if
+            there are enough clips.
+        progress: called after each clip with the number of clips done, and of all clips.
+        wait: wait for another process that builds the same store, instead of raising.
 
     >>> import tempfile
     >>> from earmark.audio.encode import write_audio
@@ -212,7 +340,7 @@ def build_store(
     """
     folder, config = Path(folder), (config or FeatureConfig()).raw
     if not files:
-        raise DataError(f"There are no clips to compute features of for {folder}.")
+        raise DataError(f"There are no clips to compute for the store {folder}; files is empty.")
     paths = {name: Path(path) for name, path in files.items()}
     report = progress or (lambda done, total: None)
     try:
@@ -234,21 +362,52 @@ def build_store(
                 _finish(folder)
     except OSError as error:
         raise DataError(
-            f"Cannot write the store {folder}: {error.strerror or error}. What is done stays; "
-            "build it again to go on."
+            f"Cannot write the store {folder}: {error.strerror or error}. Finished clips are kept; "
+            "call build_store again to resume."
         ) from error
     return FeatureStore.open(folder, config)
 
 
+def _resume(folder: Path, config: FeatureConfig) -> tuple[dict[str, Clip], int]:
+    """Return the finished clips and the row where they end, after truncating the rest."""
+    for spill in folder.glob("*.spill"):
+        spill.unlink()
+    if not (folder / INDEX).exists():
+        if (folder / SUMMARY).exists() or (folder / FRAMES).exists():
+            raise _damaged(folder, f"{INDEX} is missing")
+        atomic_write(
+            folder / INDEX,
+            _as_line({"version": VERSION, "features": _settings_of(config)}),
+        )
+    index = _read_index(folder)
+    _check_settings(folder, index.features, config)
+    if (folder / SUMMARY).exists():
+        FeatureStore.open(folder)  # raises if the store is damaged
+        return {clip.file: clip for clip in index.clips}, sum(c.n_frames for c in index.clips)
+    whole: dict[str, Clip] = {}
+    rows, end = 0, index.ends[0]
+    (folder / FRAMES).touch()
+    with (folder / FRAMES).open("rb") as frames:
+        for clip, end_of_line in zip(index.clips, index.ends[1:], strict=True):
+            checksum = _next_sum(frames, 2 * clip.n_frames * config.n_mels)
+            if checksum != clip.frames_sum or clip.start != (0 if clip.failed else rows):
+                break
+            whole[clip.file] = clip
+            rows, end = rows + clip.n_frames, end_of_line
+    os.truncate(folder / INDEX, end)
+    os.truncate(folder / FRAMES, 2 * rows * config.n_mels)
+    return whole, rows
+
+
 def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tuple[Clip, bytes]:
-    """Return the line of a clip, its start open, and its frames, or the rest of spilled ones."""
+    """Return the index line of a clip, without its first row, and its frames not yet spilled."""
     name, path = job
     clip, spill = Clip(name), _spill_of(folder, name)
     try:
         stat = path.stat()
         clip = Clip(name, stat.st_size, stat.st_mtime_ns, _file_sum(path))
     except OSError:
-        pass  # what is wrong with it is told when it is read
+        pass  # reading it below gives the reason
     held, n_frames, checksum = b"", 0, 0
     try:
         for piece in log_mel_blocks(read_blocks(path, config.sample_rate), config):
@@ -271,10 +430,10 @@ def _append(
     rows: int,
     computed: Iterable[tuple[Clip, bytes]],
 ) -> Iterator[None]:
-    """Append clips to a store whose frames end at `rows`, a step for each."""
+    """Append clips to a store whose frames end at `rows`, and yield after each."""
     with (folder / FRAMES).open("ab") as frames, (folder / INDEX).open("ab") as index:
         for clip, held in computed:
-            if clip != known.get(clip.file):  # else it failed again, and for the same reason
+            if clip != known.get(clip.file):  # otherwise it failed again for the same reason
                 (folder / SUMMARY).unlink(missing_ok=True)
                 spill = _spill_of(folder, clip.file)
                 if spill.exists():
@@ -290,39 +449,8 @@ def _append(
             yield
 
 
-def _resume(folder: Path, config: FeatureConfig) -> tuple[dict[str, Clip], int]:
-    """Return the finished clips and where their frames end; what is not finished is cut off."""
-    for spill in folder.glob("*.spill"):
-        spill.unlink()
-    if not (folder / INDEX).exists():
-        if (folder / SUMMARY).exists() or (folder / FRAMES).exists():
-            raise _damaged(folder, f"{INDEX} is missing")
-        atomic_write(
-            folder / INDEX,
-            _as_line({"version": VERSION, "features": _settings_of(config)}),
-        )
-    index = _read_index(folder)
-    _check_settings(folder, index.features, config)
-    if (folder / SUMMARY).exists():
-        FeatureStore.open(folder)  # raises if it is damaged
-        return {clip.file: clip for clip in index.clips}, sum(c.n_frames for c in index.clips)
-    whole: dict[str, Clip] = {}
-    rows, end = 0, index.ends[0]
-    (folder / FRAMES).touch()
-    with (folder / FRAMES).open("rb") as frames:
-        for clip, end_of_line in zip(index.clips, index.ends[1:], strict=True):
-            checksum = _next_sum(frames, 2 * clip.n_frames * config.n_mels)
-            if checksum != clip.frames_sum or clip.start != (0 if clip.failed else rows):
-                break
-            whole[clip.file] = clip
-            rows, end = rows + clip.n_frames, end_of_line
-    os.truncate(folder / INDEX, end)
-    os.truncate(folder / FRAMES, 2 * rows * config.n_mels)
-    return whole, rows
-
-
 def _finish(folder: Path) -> None:
-    """Write the summary, after all that it tells of is on the disk."""
+    """Write the summary, after everything it covers is on disk."""
     for name in (FRAMES, INDEX):
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
@@ -330,7 +458,7 @@ def _finish(folder: Path) -> None:
     clips = {clip.file: clip for clip in index.clips}
     failed = [clip.failed for clip in clips.values() if clip.failed]
     if len(failed) == len(clips):
-        raise DataError(f"None of {len(clips)} clips can be read. The first: {failed[0]}")
+        raise DataError(f"None of {len(clips)} clips can be read. The first error: {failed[0]}")
     summary: dict[str, Any] = {
         "version": VERSION,
         "features": index.features,
@@ -347,122 +475,6 @@ def _finish(folder: Path) -> None:
     atomic_write(folder / SUMMARY, json.dumps(summary, indent=1).encode())
 
 
-def _statistics(clips: Iterable[Frames16]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and std of each mel, in float64, a piece of a clip at a time."""
-    count, total, squares = 0, np.float64(0), np.float64(0)
-    for clip in clips:
-        for first in range(0, len(clip), 4096):
-            frames = clip[first : first + 4096].astype(np.float64)
-            count += len(frames)
-            total = total + frames.sum(axis=0)
-            squares = squares + np.einsum("fm,fm->m", frames, frames)
-    mean = np.asarray(total / count)
-    variance = np.maximum(squares / count - mean**2, 0.0)
-    return mean, np.maximum(np.sqrt(variance), STD_FLOOR)
-
-
-def _read_index(folder: Path) -> Index:
-    """Return what the index of a store holds; raise if it does not begin as one."""
-    content = (folder / INDEX).read_bytes() if (folder / INDEX).exists() else b""
-    first, *lines = content.splitlines(keepends=True) or [b""]
-    features = _parse(folder, INDEX, first).get("features", {})
-    clips, ends = [], [len(first)]
-    for line in lines:
-        try:
-            clip = Clip(**json.loads(line if line.endswith(b"\n") else b""))
-        except (ValueError, TypeError):
-            break
-        clips.append(clip)
-        ends.append(ends[-1] + len(line))
-    return Index(features, clips, ends, zlib.crc32(content))
-
-
-def _read_summary(folder: Path) -> dict[str, Any]:
-    """Return the summary of a finished store; raise if it is not finished, or damaged."""
-    if not (folder / SUMMARY).exists():
-        what = "is not finished" if (folder / INDEX).exists() else "is no feature store"
-        raise DataError(f"{folder} {what}; call build_store, which goes on where it was left.")
-    summary = _parse(folder, SUMMARY, (folder / SUMMARY).read_bytes())
-    if summary.pop("sum", None) != zlib.crc32(_as_line(summary)):
-        raise _damaged(folder, f"{SUMMARY} was changed")
-    return summary
-
-
-def _parse(folder: Path, file: str, content: bytes) -> dict[str, Any]:
-    """Return the values of a text in JSON that tells its version, if it is ours."""
-    try:
-        values = dict(json.loads(content))
-        version = values["version"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise _damaged(folder, f"{file} is not as it was written") from error
-    if version != VERSION:
-        raise DataError(
-            f"{folder} is a store of version {version!r}, and this Earmark reads version {VERSION}."
-            " Delete the folder and build it again."
-        )
-    return values
-
-
-def _check_settings(folder: Path, found: Mapping[str, Any], config: FeatureConfig) -> None:
-    """Raise if features were computed with other settings than those of `config`."""
-    wanted = _settings_of(config)
-    differ = [
-        f"{name} {found.get(name)} instead of {wanted.get(name)}"
-        for name in {**wanted, **found}
-        if found.get(name) != wanted.get(name)
-    ]
-    if differ:
-        raise DataError(
-            f"{folder} holds features of other settings: {', '.join(differ)}. Delete the folder to "
-            "compute them anew, or give another one."
-        )
-
-
-def _check_sources(folder: Path, clips: Mapping[str, Clip], files: Paths) -> None:
-    """Raise if clips are lacking, or were computed from other sources than these."""
-    lacking = [name for name in files if name not in clips]
-    kept = [name for name in files if name in clips and not clips[name].failed]
-    changed = [name for name in kept if not clips[name].is_of(Path(files[name]))]
-    for names, what in ((lacking, "does not hold"), (changed, "was computed before changes to")):
-        if names:
-            raise DataError(f"{folder} {what} {_listed(names)}; call build_store to compute them.")
-
-
-def _settings_of(config: FeatureConfig) -> dict[str, Any]:
-    """Return the settings that features depend on: all but normalisation."""
-    return {name: value for name, value in asdict(config).items() if name not in ("mean", "std")}
-
-
-def _damaged(folder: Path, how: str) -> DataError:
-    """Return the error that says what to do with a store that cannot be trusted."""
-    return DataError(f"{folder} is damaged: {how}. Delete the folder and build it again.")
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + rest
-
-
-def _as_line(values: Mapping[str, Any]) -> bytes:
-    """Return values as a line of JSON."""
-    return json.dumps(values).encode() + b"\n"
-
-
 def _spill_of(folder: Path, name: str) -> Path:
-    """Return the file through which the frames of a long clip go."""
+    """Return the temporary file for the frames of a long clip."""
     return folder / f"{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.spill"
-
-
-def _file_sum(path: Path) -> int:
-    """Return the checksum of a file."""
-    with path.open("rb") as file:
-        return _next_sum(file, path.stat().st_size)
-
-
-def _next_sum(file: BinaryIO, n_bytes: int) -> int:
-    """Return the checksum of the next bytes of a file."""
-    checksum = 0
-    while n_bytes > 0 and (piece := file.read(min(n_bytes, PIECE))):
-        checksum, n_bytes = zlib.crc32(piece, checksum), n_bytes - len(piece)
-    return checksum

@@ -1,12 +1,17 @@
-"""Nothing -> the whole job, on sounds made on the spot: what `make demo` runs.
+"""The whole task on synthetic scenes, from training to scores and plots: what `make demo` runs.
 
-Weakly labelled scenes are made and learned from; then events are found in scenes that the network
-has never heard, and scored against the truth, which only the scorer gets to see. Last, the model in
-the box, which learned from real recordings, hears a made-up scene.
+Weakly labelled scenes are generated and a detector is trained on their tags. It then detects events
+in unseen scenes, which are scored against their strong labels; no strong label is used in training.
+Finally the bundled pretrained model, trained on real recordings, runs on a synthetic scene.
+
+Conventions: progress is logged at level INFO; `DemoReport.describe` gives the text to print.
 """
 
+import logging
 import shutil
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +29,101 @@ from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
 from earmark.training.api import MODEL, train
 from earmark.training.checkpoint import HISTORY
 
+logger = logging.getLogger(__name__)
+
 SOUNDS = ("beeps", "bell", "chirp", "engine", "knock", "siren")
 N_SCENES = {"train": 320, "valid": 64, "test": 48}
 N_PROCESSES = 2
-WANTED_F, WANTED_ER = 0.80, 0.40
-# Made-up sounds, and what the model in the box calls them.
-BOX_NAMES = {
+TARGET_F, TARGET_ER = 0.80, 0.40
+# Procedural sounds -> the labels of the bundled model for such sounds.
+BUNDLED_LABELS = {
     "bell": "church_bells",
     "engine": "engine",
     "knock": "door_wood_knock",
     "siren": "siren",
 }
-BOX_SCENE: dict[str, Any] = {"n_events": (3, 3), "snr_db": (15.0, 20.0), "max_overlap": 1}
+BUNDLED_FILE = "bundled.wav"
+BUNDLED_SCENE: dict[str, Any] = {"n_events": (3, 3), "snr_db": (15.0, 20.0), "max_overlap": 1}
+PLOTS = ("hierarchy.png", "detection.png", "history.png")
 SETTINGS = ("training.max_epochs=14", "training.schedule=cosine", "training.batch_size=16")
 
 
-def run_demo(out: Path, seed: int = 0) -> SegmentScores:
-    """Make scenes, train on their tags, detect, score and draw; return the scores."""
+@dataclass(frozen=True)
+class DemoReport:
+    """The results of the demo.
+
+    Args:
+        out: folder with the plots, the scenes and the trained model.
+        scores: segment-based scores of the trained detector on the test scenes.
+        bundled_file: the scene for the bundled model.
+        bundled_reference: its events, with the labels of the bundled model.
+        bundled_estimate: the events that the bundled model detected.
+        seconds: duration of the whole demo.
+
+    >>> events = {"a.wav": [Event(0, 1, "dog")]}
+    >>> scores = segment_scores(events, events)
+    >>> report = DemoReport(Path("demo"), scores, Path("a.wav"), (), (), seconds=1.0)
+    >>> report.reached_target, report.describe().splitlines()[0]
+    (True, 'Segment-based, 1 s: F1 1.000, ER 0.000 (target reached: F1 >= 0.80, ER <= 0.40)')
+    """
+
+    out: Path
+    scores: SegmentScores
+    bundled_file: Path
+    bundled_reference: Sequence[Event]
+    bundled_estimate: Sequence[Event]
+    seconds: float
+
+    @property
+    def reached_target(self) -> bool:
+        """Whether F1 and error rate are as good as they should be."""
+        return self.scores.f_measure >= TARGET_F and self.scores.error_rate <= TARGET_ER
+
+    def describe(self) -> str:
+        """Return the report as text, with what to do next."""
+        scores = self.scores
+        reached = "reached" if self.reached_target else "MISSED"
+        plots = ", ".join(str(self.out / name) for name in PLOTS)
+        return "\n".join(
+            [
+                f"Segment-based, 1 s: F1 {scores.f_measure:.3f}, ER {scores.error_rate:.3f} "
+                f"(target {reached}: F1 >= {TARGET_F:.2f}, ER <= {TARGET_ER:.2f})",
+                *(
+                    f"  {label:8s} F1 {row['f_measure']['f_measure']:.3f}"
+                    for label, row in scores.class_wise.items()
+                ),
+                "",
+                f"The bundled pretrained model on {self.bundled_file}, a synthetic scene of:",
+                *map(_describe_event, self.bundled_reference),
+                "detects, trained only on tags of real recordings:",
+                *map(_describe_event, self.bundled_estimate),
+                "",
+                f"Plots: {plots}. The demo took {self.seconds:.0f} s.",
+                "",
+                "Next, with your own recordings: a folder of clips and a table tags.tsv with the",
+                "columns filename and event_labels, one row per clip, labels separated by commas:",
+                "",
+                "  earmark doctor tags.tsv --audio FOLDER",
+                "  earmark train --train tags.tsv --audio FOLDER --out run",
+                f"  earmark detect RECORDING --model run/{MODEL}",
+                "",
+            ]
+        )
+
+
+def run_demo(out: Path, seed: int = 0) -> DemoReport:
+    """Generate scenes, train on their tags, detect, score and plot.
+
+    Args:
+        out: folder for everything; an earlier demo in it is overwritten.
+        seed: of the scenes and of the training.
+    """
     started = time.monotonic()
-    shutil.rmtree(out / "run", ignore_errors=True)  # the demo begins anew every time
-
-    def say(sentence: str) -> None:
-        print(f"[{time.monotonic() - started:5.1f} s] {sentence}", flush=True)
-
-    parts = make_scenes(out, seed)
-    say(f"made {sum(N_SCENES.values())} scenes of 10 s with {len(SOUNDS)} classes in {out}")
-    say("training on clip tags alone ...")
+    shutil.rmtree(out / "run", ignore_errors=True)
+    parts = _make_scenes(out, seed)
+    n_scenes = sum(N_SCENES.values())
+    logger.info("Made %d scenes of 10 s with %d classes in %s.", n_scenes, len(SOUNDS), out)
+    logger.info("Training on clip tags only ...")
     detector = train(
         parts["train"],
         parts["valid"],
@@ -58,50 +132,22 @@ def run_demo(out: Path, seed: int = 0) -> SegmentScores:
         progress=True,
     )
     about = detector.bundle.training
-    say(f"trained {about['n_epochs']} epochs; thresholds are tuned on tags alone")
-    truth = read_events(out / "test" / "strong.tsv")
+    logger.info("Trained %d epochs; thresholds are tuned on tags only.", about["n_epochs"])
+    reference = read_events(out / "test" / "strong.tsv")
     audio = out / "test" / "audio"
-    found = {file: detector.detect(audio / file) for file in truth}
-    write_events(out / "detected.tsv", found)
-    say(f"found {sum(map(len, found.values()))} events in {len(found)} scenes never heard before")
-    scores = segment_scores(truth, found)
-    error_rate, f_measure = scores.error_rate, scores.f_measure
-    reached = f_measure >= WANTED_F and error_rate <= WANTED_ER
-    print(f"\nsegment-based, 1 s:  F1 {f_measure:.3f}  ER {error_rate:.3f}", end="  ")
-    print(f"({'as asked' if reached else 'SHORT of what was asked'}: F1 at least {WANTED_F:.2f}, "
-          f"ER at most {WANTED_ER:.2f})")  # fmt: skip
-    for label, row in scores.class_wise.items():
-        print(f"  {label:8s} F1 {row['f_measure']['f_measure']:.3f}")
-    file = max(truth, key=lambda name: len(truth[name]))
-    draw(out, detector, audio / file, truth[file], found[file])
-    hear_with_box(out, seed)
-    say(f"pictures: {out / 'hierarchy.png'}, {out / 'detection.png'}, {out / 'history.png'}")
-    print(
-        "\nNext, with your own recordings: a folder of clips and a table tags.tsv with the columns"
-        "\nfilename and event_labels, one row a clip, several labels with commas between:\n"
-        "\n  earmark doctor tags.tsv --audio FOLDER"
-        "\n  earmark train --train tags.tsv --audio FOLDER --out run"
-        f"\n  earmark detect RECORDING --model run/{MODEL}\n"
-    )
-    return scores
+    estimate = {file: detector.detect(audio / file) for file in reference}
+    write_events(out / "detected.tsv", estimate)
+    n_events = sum(map(len, estimate.values()))
+    logger.info("Detected %d events in %d unseen scenes.", n_events, len(estimate))
+    scores = segment_scores(reference, estimate)
+    file = max(reference, key=lambda name: len(reference[name]))
+    _plot(out, detector, audio / file, reference[file], estimate[file])
+    bundled = _run_bundled_model(out / BUNDLED_FILE, seed)
+    return DemoReport(out, scores, out / BUNDLED_FILE, *bundled, time.monotonic() - started)
 
 
-def hear_with_box(out: Path, seed: int) -> None:
-    """Let the model in the box tell what it hears in a scene of sounds that it knows by name."""
-    scene = make_scene(SceneConfig(classes=tuple(BOX_NAMES), **BOX_SCENE), seed)
-    write_audio(out / "box.wav", scene.waveform, scene.sample_rate)
-    print(f"\nThe model in the box hears {out / 'box.wav'}, which is made up of:")
-    for event in scene.events:
-        name = BOX_NAMES[event.label]
-        print(f"  {event.onset:4.1f} to {event.offset:4.1f} s  {name}, or a machine's idea of it")
-    print("and finds, having learned from the tags of real recordings alone:")
-    for event in Detector.load().detect(out / "box.wav"):
-        print(f"  {event.onset:4.1f} to {event.offset:4.1f} s  {event.label}")
-    print()
-
-
-def make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
-    """Write the scenes of each part, from seeds of their own; return their tags."""
+def _make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
+    """Write the scenes of each set, each with its own seed; return their clips and tags."""
     parts = {}
     for number, (part, n_scenes) in enumerate(N_SCENES.items()):
         write_scenes(
@@ -117,12 +163,26 @@ def make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
     return parts
 
 
-def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: list[Event]) -> None:
-    """Draw one scene with its events, one class at every level of pooling, and the training."""
+def _run_bundled_model(file: Path, seed: int) -> tuple[list[Event], list[Event]]:
+    """Write a scene of sounds that the bundled model knows; return its events and detections."""
+    scene = make_scene(SceneConfig(classes=tuple(BUNDLED_LABELS), **BUNDLED_SCENE), seed)
+    write_audio(file, scene.waveform, scene.sample_rate)
+    reference = [replace(event, label=BUNDLED_LABELS[event.label]) for event in scene.events]
+    return reference, Detector.load().detect(file)
+
+
+def _describe_event(event: Event) -> str:
+    return f"  {event.onset:4.1f} to {event.offset:4.1f} s  {event.label}"
+
+
+def _plot(
+    out: Path, detector: Detector, file: Path, reference: list[Event], estimate: list[Event]
+) -> None:
+    """Plot one scene with its events, one class at every level of pooling, and the losses."""
     config = detector.bundle.features
     waveform, _ = read_audio(file, config.sample_rate)
     spectrum = log_mel(waveform, config)
-    label = truth[0].label
+    label = reference[0].label
     index = detector.labels.index(label)
     with torch.no_grad():
         prediction = detector.model(spectrum.unsqueeze(0))
@@ -130,11 +190,11 @@ def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: l
             prediction.frame_probs, prediction.hidden, return_stages=True
         )
     picture = plot_hierarchy(
-        spectrum, config.frames, stages, detector.grid, label, index, truth,
+        spectrum, config.frames, stages, detector.grid, label, index, reference,
         lengths=detector.bundle.model.stages,
     )  # fmt: skip
     save(picture, out / "hierarchy.png")
     curve = detector.frame_probs(waveform, config.sample_rate)
-    picture = plot_detection(curve.probs, curve.times, detector.labels, truth, found)
+    picture = plot_detection(curve.probs, curve.times, detector.labels, reference, estimate)
     save(picture, out / "detection.png")
     save(plot_history(out / "run" / HISTORY), out / "history.png")

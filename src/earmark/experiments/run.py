@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from earmark.config import build
-from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, SettingError
 from earmark.experiments.plan import Plan, Run
@@ -153,10 +153,12 @@ class Workspace:
         self.labels = self.clips(plan.data["train"]).labels
         self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
         self.reference: Mapping[str, list[Event]] = read_events(plan.data["test"])
+        self._reference = self.reference
         self.valid_events: Mapping[str, Sequence[Event]] = {}
         if "valid_events" in plan.data:
             valid = self.valid.with_events(read_events(plan.data["valid_events"]))
             self.valid_events = dict(zip(valid.files, valid.events, strict=True))
+        self._valid_events = self.valid_events
 
     def clips(self, table: Path) -> Manifest:
         """Return the clips of a table; raise if a recording is missing."""
@@ -189,10 +191,19 @@ class Workspace:
 
         Clips that cannot be read are removed from the validation and test clips from here on.
         """
-        paths = clip_paths(self.clips(run.train), self.valid, self.test)
+        data = self.plan.data
+        train, valid, test = map(self.clips, (run.train, data["valid"], data["test"]))
+        separated = separate_names(train, validation=valid, test=test)
+        paths = clip_paths(train, *separated)
         store = build_store(self.store_path(run), paths, run.settings.features, wait=True)
-        self.valid, self.test = (readable(clips, store) for clips in (self.valid, self.test))
-        self.reference = {file: self.reference[file] for file in self.test.files}
+        self.valid, self.test = (readable(clips, store) for clips in separated)
+        # Name in the store -> name in the table of events.
+        in_table = {new: old for a, b in zip(separated, (valid, test), strict=True)
+                    for new, old in zip(a.files, b.files, strict=True)}  # fmt: skip
+        self.reference = {file: self._reference[in_table[file]] for file in self.test.files}
+        if self._valid_events:
+            events = self._valid_events
+            self.valid_events = {file: events[in_table[file]] for file in self.valid.files}
         return store
 
 

@@ -1,1 +1,1 @@
-"""Tables of tags, events and frame-level scores <-> Python objects."""
+"""Tables of tags, events and frame-level scores <-> Python objects, and matching of file names."""

@@ -1,12 +1,12 @@
-"""Event(onset, offset, label, score), and strong tables <-> events of each file.
+"""Sound events, and strong tables <-> the events of each file.
 
-Conventions: times are float seconds from the start of the clip, an event is the half-open interval
-[onset, offset). A strong table has one event a row, `filename, onset, offset, event_label` and an
-optional `score` (DCASE, DESED); what else a table may look like is told in `earmark.formats.tables`.
+Conventions: times are float seconds from the start of the clip; an event is the half-open interval
+[onset, offset). A strong table has one event per row, `filename, onset, offset, event_label` and an
+optional `score` (DCASE, DESED), in any layout that `earmark.formats.tables` reads.
 
-A file is known as soon as a row names it: a row without times is a clip without events. A row of
-no length (0 to 0: 'the label was found wrong') is no event; it is counted and left out. Rows that
-are alike are kept, and all keep their order, since sed_eval's substitutions hang on both.
+A row without times is a clip without events. A row of zero length (0 to 0, with which DCASE marks a
+wrong label) is no event; it is counted and dropped. Repeated rows are kept, and all rows keep their
+order, since sed_eval's substitutions depend on both.
 """
 
 import math
@@ -25,7 +25,7 @@ STRONG_COLUMNS = ("filename", "onset", "offset", "event_label")
 class Event:
     """A sound of class `label` from `onset` to `offset`, in seconds.
 
-    Events sort by onset, then offset, label and score; no score comes before any.
+    Events sort by onset, then offset, label and score; no score sorts before any score.
 
     >>> Event(0.5, 2, "dog").duration
     1.5
@@ -42,14 +42,14 @@ class Event:
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not self.label:
-            raise DataError(f"An event needs a label of one letter or more. Got {self.label!r}.")
+            raise DataError(f"The label of an event must not be empty. Got {self.label!r}.")
         for name in ("onset", "offset", "score"):
             value = getattr(self, name)
             if value is None and name == "score":
                 continue
             if isinstance(value, str) or not math.isfinite(value):
                 raise DataError(f"The {name} of event {self.label!r} is not finite: {value!r}.")
-            object.__setattr__(self, name, float(value))  # an int or a NumPy scalar prints oddly
+            object.__setattr__(self, name, float(value))  # not an int or a NumPy scalar
         if self.offset < self.onset:
             raise DataError(
                 f"The event {self.label!r} ends ({self.offset} s) before it begins "
@@ -70,7 +70,11 @@ class Event:
 
 
 class EventTable(dict[str, list[Event]]):
-    """File name -> its events in the table's order; `n_dropped` rows of no length are left out."""
+    """File name -> its events in the order of the table; `n_dropped` counts rows of zero length.
+
+    >>> EventTable({"a.wav": [Event(0, 1, "dog")]}).n_dropped
+    0
+    """
 
     n_dropped: int = 0
 
@@ -91,7 +95,7 @@ def read_events(source: Source) -> EventTable:
     for row in table.rows:
         values = row.named(table.columns or STRONG_COLUMNS)
         if not values["filename"]:
-            raise DataError(f"{row.where}: the row names no file. Begin it with a file name.")
+            raise DataError(f"{row.where}: the row has no file name. Put it in the first column.")
         of_file = events.setdefault(values["filename"], [])
         if not (values["onset"] or values["offset"] or values["event_label"]):
             continue
@@ -116,15 +120,15 @@ def read_events(source: Source) -> EventTable:
 def write_events(
     target: Source, events_by_file: Mapping[str, Iterable[Event]], *, decimals: int = 3
 ) -> None:
-    r"""Write a strong table: files in the order given, the events of each in order of time.
+    r"""Write a strong table: files in the order given, the events of each sorted by time.
 
-    A file without events keeps a row of its own. The column `score` is written (to six digits)
-    where any event has one.
+    A file without events gets one row with its name alone. The column `score` is written, with six
+    digits, if any event has a score.
 
     Args:
-        target: where to; comma separated if its name ends in .csv, else tab separated.
+        target: path or text stream; comma separated if its name ends in .csv, else tab separated.
         events_by_file: file name -> events.
-        decimals: of onset and offset; three are milliseconds.
+        decimals: of onset and offset; 3 is milliseconds.
 
     >>> import io
     >>> text = io.StringIO()
@@ -140,17 +144,15 @@ def write_events(
     rows = []
     for name, events in by_file.items():
         if not name:
-            raise DataError("Cannot write events of a file without a name.")
+            raise DataError("Cannot write events of a file without a name; name every file.")
         if not events:
             rows.append([name, "", "", "", ""])
         for event in events:
             onset, offset = f"{event.onset + 0.0:.{decimals}f}", f"{event.offset:.{decimals}f}"
             if event.onset < 0 or onset == offset:
-                # Read again, the first would be refused and the second taken for no event.
-                raise DataError(
-                    f"Cannot write {event} of {name} with {decimals} decimals: "
-                    + ("it begins before its clip." if event.onset < 0 else "no length is left.")
-                )
+                # Read back, the first would be refused and the second dropped.
+                why = "it begins before the clip" if event.onset < 0 else "its length rounds to 0"
+                raise DataError(f"Cannot write {event} of {name} with {decimals} decimals: {why}.")
             score = "" if event.score is None else f"{event.score:.6g}"
             rows.append([name, onset, offset, event.label, score])
     columns = [*STRONG_COLUMNS, "score"]
@@ -159,7 +161,11 @@ def write_events(
 
 
 def read_seconds(text: str, name: str, where: str) -> float:
-    """Return the time in `text`; `name` and `where` go into the error if it is none."""
+    """Return the time in `text`; `name` and `where` are for the error message.
+
+    >>> read_seconds("2.5", "onset", "a.tsv:1")
+    2.5
+    """
     seconds = read_number(text, name, where)
     if seconds < 0:
         raise DataError(
@@ -169,7 +175,11 @@ def read_seconds(text: str, name: str, where: str) -> float:
 
 
 def read_number(text: str, name: str, where: str) -> float:
-    """Return the number in `text`; `name` and `where` go into the error if it is none."""
+    """Return the finite number in `text`; `name` and `where` are for the error message.
+
+    >>> read_number("-0.5", "score", "a.tsv:1")
+    -0.5
+    """
     try:
         number = float(text)
     except ValueError:

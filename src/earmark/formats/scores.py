@@ -6,13 +6,11 @@ probability: only their order matters. The folder is that of sed_scores_eval: th
 is `a.tsv`, tab separated, with the columns `onset`, `offset` and one for each class. Sub folders
 are kept. Numbers are written so that they come back to the last bit.
 
-A file is known by its name without suffix, so that `a.wav` in a reference finds `a.tsv`. A suffix
-begins with a letter: `x_60.000_70.000` has none. Two names that differ in their suffix only are
-refused.
+A file is known by its name without suffix (see `earmark.formats.names`), so that `a.wav` in a
+reference finds `a.tsv`. Two names that differ only in their suffix are refused.
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,11 +22,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from earmark.errors import DataError, SettingError
 from earmark.files import atomic_write
+from earmark.formats.names import stem_of, stems_of
 from earmark.frames import FrameGrid
 
 Reals = NDArray[np.float64]
 
-_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,4}$")
 _TIMES = ("onset", "offset")
 
 
@@ -114,34 +112,6 @@ class ScoreCurves(Mapping[str, ScoreCurve]):
 
     def __len__(self) -> int:
         return len(self._curves)
-
-
-def stem_of(name: str) -> str:
-    """Return the name without its suffix.
-
-    >>> stem_of("street/a.wav"), stem_of("x_60.000_70.000.wav"), stem_of("x_60.000_70.000")
-    ('street/a', 'x_60.000_70.000', 'x_60.000_70.000')
-    """
-    return _SUFFIX.sub("", name)
-
-
-def stems_of(names: Sequence[str] | Mapping[str, Any]) -> dict[str, str]:
-    """Return name without suffix -> name, and raise where two of them are alike.
-
-    >>> stems_of(["a.wav", "a.flac"])
-    Traceback (most recent call last):
-        ...
-    earmark.errors.DataError: 'a.wav' and 'a.flac' are the same without their suffix. ...
-    """
-    stems: dict[str, str] = {}
-    for name in names:
-        other = stems.setdefault(stem_of(name), name)
-        if other != name:
-            raise DataError(
-                f"{other!r} and {name!r} are the same without their suffix. A curve is found by "
-                "its name without suffix: rename one of them."
-            )
-    return stems
 
 
 def read_curves(folder: str | os.PathLike[str]) -> ScoreCurves:

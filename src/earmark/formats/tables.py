@@ -1,11 +1,10 @@
-"""Delimited text <-> rows that know their line: the ground under events and tags.
+"""Delimited text <-> rows with line numbers, which the readers of events and tags build on.
 
 Conventions: UTF-8, with or without a byte order mark; lines end in LF or CRLF; blank lines are
-passed over. A text that holds a tab anywhere is tab separated, any other is comma separated: no
-guessing by frequency. Either may quote a field with `"`, but no field runs over a line end. The
-first row is a header when it names its columns, in any order and by any of the names in `COLUMNS`;
-columns of other names are left alone. Tables are written beside their place and moved into it, so
-that a reader never meets half of one.
+skipped. A text that contains a tab is tab separated, any other is comma separated. Fields may be
+quoted with `"`, but no field spans lines. The first row is a header if it names its columns, in any
+order and by any of the names in `COLUMNS`; columns of other names are ignored. Tables are written
+atomically.
 """
 
 import csv
@@ -36,7 +35,11 @@ _COLUMN_OF = {name: column for column, names in COLUMNS.items() for name in name
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The fields of one line, as they stand, and `where` it is (`file:line`)."""
+    r"""The unchanged fields of one line, and `where` it is (`file:line`).
+
+    >>> Row("a.tsv:1", ("a.wav", "dog"), "\t").where
+    'a.tsv:1'
+    """
 
     where: str
     fields: tuple[str, ...]
@@ -45,8 +48,8 @@ class Row:
     def named(self, columns: Sequence[str]) -> dict[str, str]:
         """Return column -> stripped field; missing fields at the end are empty.
 
-        In a comma table whose last column is a label, more fields than columns are a label with
-        commas that nobody quoted, and are joined again.
+        In a comma separated table whose last column is a label, surplus fields are parts of a label
+        with unquoted commas, and are joined again.
 
         >>> row = Row("a.csv:1", ("a.wav", "0", "1", "Air horn", " truck horn"), ",")
         >>> row.named(["filename", "onset", "offset", "event_label"])["event_label"]
@@ -58,8 +61,8 @@ class Row:
         if len(fields) > len(columns):
             if self.separator != "," or not columns[-1].startswith("event_label"):
                 raise DataError(
-                    f"{self.where}: {len(fields)} fields where {len(columns)} belong "
-                    f"({', '.join(columns)}). Quote a label that holds a comma, and name any "
+                    f"{self.where}: {len(fields)} fields instead of {len(columns)} "
+                    f"({', '.join(columns)}). Quote a label that contains a comma, and name any "
                     f"further columns in a header row."
                 )
             fields[len(columns) - 1 :] = [",".join(fields[len(columns) - 1 :])]
@@ -69,14 +72,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows of a text and the columns that its header names, None without a header."""
+    """The rows of a text and the columns that its header names; None without a header.
+
+    >>> Table("a.tsv", None, []).require("filename")
+    """
 
     name: str
     columns: tuple[str, ...] | None
     rows: list[Row]
 
     def require(self, *needed: str) -> None:
-        """Raise unless the header, where there is one, has every column of `needed`."""
+        """Raise if there is a header and it lacks a column of `needed`."""
         lacking = [column for column in needed if column not in (self.columns or needed)]
         if lacking:
             raise DataError(
@@ -86,7 +92,7 @@ class Table:
 
 
 def read_table(source: Source) -> Table:
-    r"""Return the rows of a file or of an open text, and its header if it has one.
+    r"""Return the rows of a file or of an open text stream, and its header if it has one.
 
     >>> table = read_table(io.StringIO("onset\toffset\tfilename\n0.5\t1.0\ta.wav\n"))
     >>> table.columns, table.rows[0].fields, table.rows[0].where
@@ -104,7 +110,7 @@ def read_table(source: Source) -> Table:
 
 
 def write_table(target: Source, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    r"""Write a header and rows, tab separated, or comma separated where the name ends in .csv.
+    r"""Write a header and rows, tab separated, or comma separated if the name ends in .csv.
 
     >>> text = io.StringIO()
     >>> write_table(text, ["filename", "event_labels"], [["a.wav", "dog,cat"]])
@@ -133,7 +139,7 @@ def _name(source: Source) -> str:
 
 
 def _read_text(source: Source) -> tuple[str, str]:
-    """Return the name and the whole text, without byte order mark and with LF alone."""
+    """Return the name and the whole text, without byte order mark and with LF line ends."""
     name = _name(source)
     try:
         text = (
@@ -156,13 +162,13 @@ def _split(line: str, separator: str, where: str) -> tuple[str, ...]:
         return tuple(next(csv.reader([line], delimiter=separator, strict=True)))
     except csv.Error as error:
         raise DataError(
-            f'{where}: a quote is opened and not closed ({error}). Write "..." round the whole '
-            f'field and double every " inside it.'
+            f'{where}: a quote is opened and not closed ({error}). Put "..." around the '
+            f'whole field and double every " inside it.'
         ) from error
 
 
 def _header(row: Row) -> tuple[str, ...] | None:
-    """Return the columns that a first row names, or None if it is a row of data."""
+    """Return the columns that the first row names, or None if it is a row of data."""
     names = [field.strip().lower().replace(" ", "_") for field in row.fields]
     known = [_COLUMN_OF[name] for name in names if name in _COLUMN_OF]
     if "filename" not in known and len(set(known)) < 2:
@@ -178,11 +184,11 @@ def _header(row: Row) -> tuple[str, ...] | None:
 
 
 def _check_field(field: str, name: str) -> None:
-    """Raise if `field` would not come back from the file as it went in."""
+    """Raise if `field` would be read back differently."""
     if field != field.strip() or any(sign in field for sign in "\t\r\n"):
         raise DataError(
-            f"Cannot write {field!r} to {name}: a name or label must not hold a tab or a line "
-            f"end, nor begin or end with a space."
+            f"Cannot write {field!r} to {name}: a name or label must not contain a tab or a "
+            f"line end, nor begin or end with a space."
         )
     try:
         field.encode()

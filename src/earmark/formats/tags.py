@@ -1,47 +1,48 @@
-"""Weak tables <-> the tags of each clip: what is heard, not when.
+"""Weak tables <-> the tags of each clip: which classes it contains, but not when.
 
-Conventions: the tags of a clip are a sorted tuple of labels, each once; a clip without tags has an
-empty one and is still known. These layouts are read, with rows of one clip merged:
+Conventions: the tags of a clip are a sorted tuple of distinct labels, empty for a clip without
+tags. These layouts are read; rows of the same clip are merged:
 
     filename  event_labels              with a header: several labels joined by commas (DESED)
-    filename  event_label               with a header: one label a row, commas and all
+    filename  event_label               with a header: one label per row, which may contain commas
     filename  labels                    without a header: as event_labels
-    filename  onset  offset  label      one label a row (DCASE 2017 ground truth); 0 to 0 is no tag
+    filename  onset  offset  label      one label per row (DCASE 2017 ground truth); 0 to 0: no tag
     id, start, end, "labels", "ids"     DCASE 2017 lists; the clip is {id}_{start}_{end}.wav
 
-Labels may hold commas themselves ("Air horn, truck horn"). Given the known labels, a joined list is
-resolved against them, longest first. Without them a comma parts labels unless a space follows, as
-DESED and DCASE write it; where that could be meant either way the reader asks, and does not guess.
+Labels may contain commas ("Air horn, truck horn"). If the known labels are given, a joined list is
+resolved against them, longest first. Otherwise a comma separates labels unless a space follows, as
+in DESED and DCASE; a list that could be read both ways is an error.
 """
 
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import PurePath
 
-from earmark.errors import DataError
+from earmark.errors import DataError, choose
 from earmark.formats.events import STRONG_COLUMNS, read_seconds
 from earmark.formats.tables import Row, Source, read_table, write_table
 
 _OFFICIAL_COLUMNS = ("id", "start", "end", "event_labels", "ids")
-_IDS = re.compile(
-    r"/[a-z]+/\w+(,/[a-z]+/\w+)*"
-)  # "/m/0284vy3,/m/07jdr": AudioSet's names of classes
+_IDS = re.compile(r"/[a-z]+/\w+(,/[a-z]+/\w+)*")  # "/m/0284vy3,/m/07jdr": class ids of AudioSet
 
 
 class TagTable(dict[str, tuple[str, ...]]):
-    """File name -> its tags, sorted; `n_dropped` rows of no length were left out."""
+    """File name -> its tags, sorted; `n_dropped` counts rows of zero length, which are no tags.
+
+    >>> TagTable({"a.wav": ("dog",)}).n_dropped
+    0
+    """
 
     n_dropped: int = 0
 
 
 def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
-    r"""Return the tags of each clip in a weak table (or in a strong one, times left aside).
+    r"""Return the tags of each clip in a weak table, or in a strong one, whose times are ignored.
 
     Args:
-        source: a file, or an open text.
-        labels: the known labels; any other is then an error.
+        source: a file, or an open text stream.
+        labels: the known labels; any other label is an error.
 
     >>> import io
     >>> read_tags(io.StringIO("filename\tevent_labels\na.wav\tdog,cat\nb.wav\t\n"))
@@ -54,13 +55,13 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
     by_length = None if labels is None else sorted(labels, key=lambda label: (-len(label), label))
     tags: dict[str, set[str]] = {}
     n_dropped = 0
-    doubtful: dict[str, str] = {}  # label with a comma, from a joined list -> where it was first
+    doubtful: dict[str, str] = {}  # label with a comma, from a joined list -> its first row
     for row in table.rows:
         columns = table.columns or _columns_of(row)
         values = row.named(columns)
         name = values.get("filename") or _official_name(values)
         if not name:
-            raise DataError(f"{row.where}: the row names no file. Begin it with a file name.")
+            raise DataError(f"{row.where}: the row has no file name. Put it in the first column.")
         of_clip = tags.setdefault(name, set())
         if _has_no_length(values, row.where):
             n_dropped += 1
@@ -70,7 +71,7 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
             doubtful |= {x: row.where for x in found if "," in x and x not in doubtful}
         else:
             found = [values["event_label"]] if values["event_label"] else []
-        _check_known(found, by_length, row.where)
+        _check_known(found, labels, row.where)
         of_clip.update(found)
     if labels is None:
         _check_unambiguous(doubtful, set().union(*tags.values()))
@@ -82,8 +83,8 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
 def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:
     r"""Write a weak table, clips in the order given.
 
-    One row a clip (`filename, event_labels`), as DESED does; where a label holds a comma, one row
-    a clip and label (`filename, event_label`), so that it can be read again without doubt.
+    There is one row per clip (`filename, event_labels`), as in DESED. If a label contains a comma,
+    there is one row per clip and label (`filename, event_label`), which can be read unambiguously.
 
     >>> import io
     >>> text = io.StringIO()
@@ -107,7 +108,7 @@ def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:
 
 
 def tags_from_folders(files: Iterable[str | os.PathLike[str]]) -> dict[str, tuple[str, ...]]:
-    """Return the tags of files that lie in a folder per class; names stay as they are given.
+    """Return the tags of files in one folder per class; the names stay as given.
 
     >>> tags_from_folders(["sounds/dog/1.wav", "sounds/cat/1.wav"])
     {'sounds/dog/1.wav': ('dog',), 'sounds/cat/1.wav': ('cat',)}
@@ -117,15 +118,15 @@ def tags_from_folders(files: Iterable[str | os.PathLike[str]]) -> dict[str, tupl
         label = PurePath(file).parent.name
         if label in ("", ".."):
             raise DataError(
-                f"{os.fspath(file)!r} lies in no folder that could name its class. Pass paths such "
-                f"as 'sounds/dog/1.wav'."
+                f"{os.fspath(file)!r} is in no folder that could be its class. Pass paths such as "
+                "'sounds/dog/1.wav'."
             )
         tags[os.fspath(file)] = (label,)
     return tags
 
 
 def _columns_of(row: Row) -> Sequence[str]:
-    """Return the columns of a row of a table without header, told by its fields."""
+    """Return the columns of a row of a table without header, inferred from its fields."""
     fields = [field.strip() for field in row.fields]
     if len(fields) == len(_OFFICIAL_COLUMNS) and _IDS.fullmatch(fields[-1]):
         return _OFFICIAL_COLUMNS
@@ -135,7 +136,7 @@ def _columns_of(row: Row) -> Sequence[str]:
 
 
 def _is_joined(columns: Collection[str]) -> bool:
-    """Return whether these columns hold several labels a row."""
+    """Return whether these columns contain several labels per row."""
     return "event_labels" in columns
 
 
@@ -144,12 +145,12 @@ def _may_be_time(field: str) -> bool:
 
 
 def _official_name(values: Mapping[str, str]) -> str:
-    """Return the file name that the ground truth files give to a clip of the official lists."""
+    """Return the file name that DCASE's ground truth has for a clip of the official lists."""
     return "{id}_{start}_{end}.wav".format_map(values) if values.get("id") else ""
 
 
 def _has_no_length(values: Mapping[str, str], where: str) -> bool:
-    """Return whether a row has times and they are the same: its label was found wrong."""
+    """Return whether a row has equal onset and offset: DCASE marks wrong labels this way."""
     if not (values.get("onset") and values.get("offset")):
         return False
     onset, offset = (read_seconds(values[name], name, where) for name in ("onset", "offset"))
@@ -157,13 +158,13 @@ def _has_no_length(values: Mapping[str, str], where: str) -> bool:
 
 
 def _split_labels(cell: str, by_length: Sequence[str] | None, where: str) -> list[str]:
-    """Return the labels that are joined in `cell`; known labels, where given, longest first."""
+    """Return the labels joined in `cell`; known labels, if given, are tried longest first."""
     if by_length is None:
         return [label.strip() for label in re.split(r",(?!\s)", cell) if label.strip()]
     found = _resolve(cell, by_length)
     if found is None:
         _check_known([label.strip() for label in cell.split(",")], by_length, where)
-        raise DataError(f"{where}: {cell!r} is no list of known labels: {', '.join(by_length)}.")
+        raise DataError(f"{where}: {cell!r} is not a list of known labels: {', '.join(by_length)}.")
     return found
 
 
@@ -181,18 +182,14 @@ def _resolve(cell: str, by_length: Sequence[str]) -> list[str] | None:
     return None
 
 
-def _check_known(found: Iterable[str], by_length: Sequence[str] | None, where: str) -> None:
+def _check_known(found: Iterable[str], labels: Collection[str] | None, where: str) -> None:
     for label in found:
-        if by_length is not None and label not in by_length:
-            near = get_close_matches(label, by_length, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
-            raise DataError(
-                f"{where}: there is no label {label!r}{hint} Known: {', '.join(sorted(by_length))}."
-            )
+        if labels is not None and label not in labels:
+            choose("label", label, labels, DataError, where)
 
 
 def _check_unambiguous(doubtful: Mapping[str, str], found: Collection[str]) -> None:
-    """Raise if 'dog, cat' was taken for one label while 'dog' and 'cat' are labels too."""
+    """Raise if 'dog, cat' was read as one label while 'dog' and 'cat' are labels too."""
     for label, where in doubtful.items():
         parts = [part.strip() for part in label.split(",")]
         if all(part in found for part in parts):

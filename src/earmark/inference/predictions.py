@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from earmark.data.batches import cut, read_batch
+from earmark.data.batches import read_batch, split_rows
 from earmark.data.features import FeatureConfig, normalise
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
@@ -34,7 +34,7 @@ def predict_clips(
     """Return what a network says of clips whose features are computed, padding taken off."""
     model.eval()
     curves, clip_probs = [], []
-    for rows in cut(range(len(clips)), 32):
+    for rows in split_rows(range(len(clips)), 32):
         batch, mask, _ = read_batch(store, clips, rows)
         prediction = model(normalise(batch, features), mask)
         for i in range(len(rows)):

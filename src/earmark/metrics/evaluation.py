@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from earmark.errors import DataError, SettingError, choose
+from earmark.formats.names import rename_files
 from earmark.metrics.best_thresholds import count_thresholds
 from earmark.metrics.bootstrap import Intervals, bootstrap_scores
 from earmark.metrics.clip import count_clips
@@ -209,6 +210,9 @@ def evaluate(
     tags = reference.clip_tags
     if tags is None or not any(tags.values()):
         raise DataError(f"{reference.name} has no events or tags to compare with.")
+    systems = [system.with_names_of(tags) for system in systems]
+    if scoring.durations is not None:
+        scoring = replace(scoring, durations=rename_files(scoring.durations, tags))
     warnings = [
         warning for system in systems for warning in compare_with_reference(system, reference, tags)
     ]

@@ -27,7 +27,8 @@ import numpy as np
 
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event
-from earmark.formats.scores import ScoreCurves, stem_of
+from earmark.formats.names import stem_of
+from earmark.formats.scores import ScoreCurves
 from earmark.metrics.count_deltas import CountDeltas, CumulativeCounts
 from earmark.metrics.event_arrays import Ints
 from earmark.metrics.event_criteria import IntersectionCriterion

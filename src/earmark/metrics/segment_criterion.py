@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from earmark.errors import DataError, SettingError
-from earmark.formats.scores import stem_of
+from earmark.formats.names import stem_of
 from earmark.metrics.count_deltas import CountDeltas
 from earmark.metrics.event_arrays import Bools, Ints, Reals
 from earmark.metrics.segment import check_resolution, touched_segments

@@ -12,7 +12,8 @@ import numpy as np
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
-from earmark.formats.scores import ScoreCurves, stem_of, stems_of
+from earmark.formats.names import stem_of, stems_of
+from earmark.formats.scores import ScoreCurves
 from earmark.metrics.event_arrays import EventArrays, Ints, Reals, align_events
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, EventTable, read_events, read_seconds
-from earmark.formats.scores import ScoreCurves, read_curves, stem_of
+from earmark.formats.names import rename_files, stem_of
+from earmark.formats.scores import ScoreCurves, read_curves
 from earmark.formats.tables import read_table
 from earmark.formats.tags import TagTable, read_tags
 from earmark.metrics.clip import tags_of
@@ -70,6 +71,19 @@ class SystemOutput:
         if self.tags is not None or self.events is None:
             return self.tags
         return tags_of(self.events)
+
+    def with_names_of(self, files: Collection[str]) -> "SystemOutput":
+        """Return the same output, its files named as in `files`; see `earmark.formats.names`.
+
+        >>> SystemOutput("mine", {"a.flac": []}).with_names_of(["a.wav"]).events
+        {'a.wav': []}
+        """
+        events = None if self.events is None else rename_files(self.events, files)
+        tags = None if self.tags is None else rename_files(self.tags, files)
+        scores = self.scores
+        if scores is not None:
+            scores = ScoreCurves(scores.labels, rename_files(scores, files))
+        return replace(self, events=events, tags=tags, scores=scores)
 
     def clip_scores(self, files: Tags, labels: Sequence[str]) -> dict[str, Any] | None:
         """Return file -> the highest frame-level score per class; None without scores."""

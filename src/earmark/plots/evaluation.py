@@ -62,7 +62,9 @@ def draw_evaluation(
     for number, (output, system) in enumerate(zip(systems, evaluation.systems, strict=True), 1):
         if reference.events is not None and output.events is not None:
             confusion = segment_confusion(
-                reference.events, output.events, resolution=evaluation.scoring.resolution
+                reference.events,
+                output.with_names_of(reference.events).events or {},
+                resolution=evaluation.scoring.resolution,
             )
             unit = f"segments of {confusion.resolution:g} s"
             figure = plot_confusion(confusion.matrix, confusion.labels, unit)

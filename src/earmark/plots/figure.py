@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.errors import SettingError
+from earmark.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +54,6 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.stem}.partial{target.suffix}")
-    figure.savefig(partial, dpi=110)
-    partial.replace(target)
+    with atomic_path(target) as part:
+        figure.savefig(part, dpi=110)
     return target

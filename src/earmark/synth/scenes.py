@@ -1,12 +1,18 @@
 """A seed -> soundscapes with known events, from procedural sounds or from a soundbank.
 
-Conventions: scene `index` of a seed draws from its own generator, so it is the same made alone or
-with others, in any number of processes; another version of NumPy may draw otherwise. Onsets and
-offsets are whole milliseconds, the truth of the strong table to its last digit. Two events of one
-class never overlap or come closer than `gap`. The SNR of an event is its mean power over its own
-interval, fades included, over the mean power of the background in the same interval (or 1 % of the
-background's mean power over the whole scene, where it falls below that). A scene that would clip is
-scaled as a whole, background and all, which changes no SNR.
+Conventions: scene `index` of a seed has its own random generator, so it does not depend on the
+other scenes or on the number of processes; another version of NumPy may give other scenes. Onsets
+and offsets are whole milliseconds, as in the strong table. Two events of one class never overlap
+and are never closer than `gap`. The SNR of an event is its mean power, fades included, over the
+mean power of the background in the same interval (or over 1 % of the background's mean power in the
+whole scene, if that is more). A scene that would clip is scaled as a whole, which changes no SNR.
+
+Several sets of scenes, each from other folds of a soundbank, are described by a TOML file with
+paths relative to it (`SceneSets`; benchmarks/scenes.toml is an example):
+
+    [bank]           table and audio: the soundbank
+    [scenes]         fields of `SceneConfig`
+    [sets.NAME]      n, seed and folds of one set; NAME is its folder and prefix
 """
 
 import math
@@ -31,27 +37,26 @@ from earmark.synth.sounds import NOISES, Rng
 
 _FADE = 0.005  # seconds at both ends of an event, against clicks
 _PEAK = 0.99  # of full scale; what 16 bits round up must still fit
-_TRIES = 50  # places for one event, and sets of events for one scene
+_TRIES = 50  # onsets to try for one event, and sets of events for one scene
 
 
 @dataclass(frozen=True)
 class SceneConfig:
-    """What a scene is made of; pairs are (least, most), drawn from evenly.
+    """How scenes are made; pairs are (minimum, maximum) of a uniform distribution.
 
     Args:
-        sample_rate: samples a second.
-        duration: seconds of a scene.
-        n_events: events in a scene.
-        event_duration: seconds of an event; a short recording gives a shorter one.
-        snr_db: of each event against the background behind it.
-        speed: how much faster, and so higher, a sound is played; drawn evenly on a log scale. A way
-            to make few recordings seem many, for training.
-        max_overlap: how many events may sound at once; 1 lets none overlap.
-        gap: the least seconds between two events of one class.
-        classes: the categories that events are drawn from; empty stands for all of the bank that
-            are no background.
-        backgrounds: categories of the bank, or else names of `earmark.synth.sounds.NOISES`.
-        level_db: root mean square of the background, against full scale.
+        sample_rate: in Hz.
+        duration: of a scene, in seconds.
+        n_events: number of events per scene.
+        event_duration: in seconds; a short recording gives a shorter event.
+        snr_db: signal-to-noise ratio of each event against the background.
+        speed: playback speed of sounds, which also changes their pitch; uniform on a log scale. It
+            augments a soundbank of few recordings.
+        max_overlap: maximum number of simultaneous events; 1 means no overlap.
+        gap: minimum time between two events of one class, in seconds.
+        classes: the categories of events; by default all of the bank except the backgrounds.
+        backgrounds: categories of the bank, or names of `earmark.synth.sounds.NOISES`.
+        level_db: root mean square of the background, relative to full scale.
 
     >>> SceneConfig(duration=5.0).n_events
     (1, 3)
@@ -73,7 +78,7 @@ class SceneConfig:
         for name in ("n_events", "event_duration", "snr_db", "speed", "level_db"):
             low, high = getattr(self, name)
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-                raise SettingError(f"{name} must be (least, most). Got {(low, high)!r}.")
+                raise SettingError(f"{name} must be (minimum, maximum). Got {(low, high)!r}.")
         checks = {
             "sample_rate": (self.sample_rate >= 8000, "8000 Hz or more"),
             "duration": (0 < self.duration < math.inf, "above 0 s"),
@@ -81,13 +86,13 @@ class SceneConfig:
             "n_events": (
                 self.n_events[0] >= 0
                 and self.n_events[1] * self.event_duration[0] <= self.max_overlap * self.duration,
-                "0 or more, and fit into the scene at their shortest",
+                "0 or more, and fit into the scene at their minimum duration",
             ),
             "event_duration": (
                 self.event_duration[0] >= 0.01 and self.event_duration[1] <= self.duration,
                 f"within 0.01 s and the scene's duration, {self.duration} s",
             ),
-            "level_db": (self.level_db[1] <= 0, "0 dB, full scale, or less"),
+            "level_db": (self.level_db[1] <= 0, "0 dB (full scale) or less"),
             "speed": (self.speed[0] >= 0.25 and self.speed[1] <= 4, "within 0.25 and 4"),
             "gap": (0.001 <= self.gap < math.inf, "0.001 s or more"),
             "backgrounds": (len(self.backgrounds) > 0, "one name or more"),
@@ -99,11 +104,14 @@ class SceneConfig:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A mixed scene and what it was mixed from.
+    """A mixed scene and its components.
 
     Shape:
-        waveform and background (samples,); layers one array for each event, as long as the event.
-        waveform = background + layers, each laid at the onset of its event.
+        waveform and background (samples,); layers: one array per event, as long as the event.
+        waveform = background + layers, each layer starting at the onset of its event.
+
+    >>> make_scene(SceneConfig(duration=4.0, n_events=(1, 1)), seed=0).sample_rate
+    32000
     """
 
     waveform: Waveform
@@ -114,14 +122,14 @@ class Scene:
 
 
 def make_scene(config: SceneConfig, seed: int, index: int = 0, bank: Bank | None = None) -> Scene:
-    """Return scene number `index` of a seed; without a bank the sounds are procedural.
+    """Return scene number `index` of a seed; by default with procedural sounds.
 
     >>> scene = make_scene(SceneConfig(duration=4.0, n_events=(2, 2)), seed=0, index=17)
     >>> scene.waveform.shape, len(scene.events)
     ((128000,), 2)
     """
     if seed < 0 or index < 0:
-        raise SettingError(f"Seed and index must be 0 or more. Got {seed!r} and {index!r}.")
+        raise SettingError(f"seed and index must be 0 or more. Got {seed!r} and {index!r}.")
     bank = ProceduralBank() if bank is None else bank
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(index,)))
     classes = _classes(config, bank)
@@ -166,20 +174,20 @@ def write_scenes(
 ) -> dict[str, list[Event]]:
     """Write scenes 0 to `n_scenes` - 1 of a seed, and return the events of each file.
 
-    The folder holds `audio/scene_00000.wav` and so on, `weak.tsv` (filename, event_labels) and
-    `strong.tsv` (filename, onset, offset, event_label). The tables come last: where they are, all
-    the audio is. The same seed gives the same bytes.
+    The folder gets `audio/scene_00000.wav` and so on, `weak.tsv` (filename, event_labels) and
+    `strong.tsv` (filename, onset, offset, event_label). The tables are written last: if they
+    exist, all audio does. The same seed gives the same bytes.
 
     Args:
-        out_dir: the folder; made if it is not there.
-        n_scenes: how many.
-        config: of the scenes.
-        seed: of the scenes.
-        bank: where sounds come from; procedural by default.
+        out_dir: the folder; created if it does not exist.
+        n_scenes: number of scenes.
+        config: how scenes are made.
+        seed: of the random generators.
+        bank: the source of sounds; procedural by default.
         prefix: of the file names.
         suffix: .wav or .flac (16 bits), or .ogg.
-        processes: how many to make scenes in; the result is the same.
-        overwrite: replace files of the same name instead of refusing; others are left alone.
+        processes: number of processes, which does not change the result.
+        overwrite: replace files of the same name instead of raising; other files are kept.
 
     >>> import tempfile
     >>> config = SceneConfig(sample_rate=8000, duration=2.0, event_duration=(0.5, 1.0))
@@ -190,17 +198,19 @@ def write_scenes(
     out, config = Path(out_dir), SceneConfig() if config is None else config
     bank = ProceduralBank() if bank is None else bank
     if n_scenes < 1 or processes < 1:
-        raise SettingError(f"n_scenes and processes must be 1 or more: {n_scenes}, {processes}.")
-    _classes(config, bank)  # a wrong name is told before anything is made
+        raise SettingError(
+            f"n_scenes and processes must be 1 or more. Got {n_scenes!r} and {processes!r}."
+        )
+    _classes(config, bank)  # raises before anything is written if a name is wrong
     choose("audio format to write", suffix, WRITERS)
     if prefix and Path(prefix).name != prefix:
-        raise SettingError(f"prefix is the first part of a file name. Got {prefix!r}.")
+        raise SettingError(f"prefix must be the first part of a file name. Got {prefix!r}.")
     audio, weak, strong = out / "audio", out / "weak.tsv", out / "strong.tsv"
     if not overwrite and (
         weak.exists() or strong.exists() or (audio.exists() and any(audio.iterdir()))
     ):
         raise DataError(
-            f"{out} holds scenes already. Choose another folder, or overwrite=True (--overwrite)."
+            f"{out} already contains scenes. Choose another folder, or pass overwrite=True."
         )
     audio.mkdir(parents=True, exist_ok=True)
     weak.unlink(missing_ok=True)
@@ -222,13 +232,15 @@ def _write_scene(
 
 
 def _classes(config: SceneConfig, bank: Bank) -> tuple[str, ...]:
-    """Return the classes to draw from, after a check of every name in the config."""
+    """Return the classes of events, after a check of every name in the config."""
     for name in config.backgrounds:
         choose("background", name, bank.backgrounds)
     if not config.classes:
         classes = tuple(name for name in bank.categories if name not in config.backgrounds)
         if not classes:
-            raise SettingError("Every category of the bank is a background; none is left to hear.")
+            raise SettingError(
+                "Every category of the bank is a background; none is left for events."
+            )
         return classes
     return tuple(choose("class", name, bank.categories) for name in config.classes)
 
@@ -237,13 +249,13 @@ def _background(config: SceneConfig, rng: Rng, bank: Bank) -> Waveform:
     """Return the background of a whole scene at its level."""
     name = config.backgrounds[rng.integers(len(config.backgrounds))]
     speed = _speed(config, rng)
-    # A little more, since what is resampled may end a sample early.
-    asked = config.duration if speed == 1 else config.duration * speed + 0.01
-    background = bank.draw_background(name, rng, asked, config.sample_rate)
-    background = _played(background, speed, config.duration, config.sample_rate)
+    # A little more, since resampling may end one sample early.
+    duration = config.duration if speed == 1 else config.duration * speed + 0.01
+    background = bank.sample_background(name, rng, duration, config.sample_rate)
+    background = _change_speed(background, speed, config.duration, config.sample_rate)
     rms = float(np.sqrt(np.mean(np.square(background, dtype=np.float64))))
     if rms == 0:
-        raise DataError(f"The background {name!r} is silent. Take it out of the soundbank.")
+        raise DataError(f"The background {name!r} is silent. Remove it from the soundbank.")
     return background * np.float32(10 ** (rng.uniform(*config.level_db) / 20) / rms)
 
 
@@ -255,41 +267,41 @@ def _place_events(
     high_ms = math.floor(1000 * config.event_duration[1])
     low_ms = min(math.ceil(1000 * config.event_duration[0]), high_ms)
     for attempt in range(_TRIES):
-        # A crowded scene gets shorter events, never fewer than it drew.
+        # A crowded scene gets shorter events, not fewer.
         longest = high_ms - attempt * (high_ms - low_ms) // _TRIES
         sounds = []
         for _ in range(n_events):
             label = classes[rng.integers(len(classes))]
             wanted = int(rng.integers(low_ms, longest + 1)) / 1000
             speed = _speed(config, rng)
-            sound = bank.draw(label, rng, wanted * speed, config.sample_rate)
-            sounds.append((label, _played(sound, speed, wanted, config.sample_rate)))
+            sound = bank.sample(label, rng, wanted * speed, config.sample_rate)
+            sounds.append((label, _change_speed(sound, speed, wanted, config.sample_rate)))
         onsets = _place(config, rng, sounds)
         if onsets is not None:
             return sounds, onsets
     raise SettingError(
-        f"{n_events} events of {low_ms / 1000} s or more, drawn from {len(classes)} classes, found "
-        f"no place in {config.duration} s with max_overlap={config.max_overlap} and "
-        f"gap={config.gap}. Ask for fewer or shorter events, or raise max_overlap."
+        f"{n_events} events of {low_ms / 1000} s or more, of {len(classes)} classes, do not fit "
+        f"into {config.duration} s with max_overlap={config.max_overlap} and gap={config.gap}. Set "
+        "fewer n_events, a shorter event_duration, or a larger max_overlap."
     )
 
 
 def _speed(config: SceneConfig, rng: Rng) -> float:
-    """Draw a speed; where there is nothing to choose, nothing is drawn."""
+    """Return a random speed; a constant one leaves the generator unchanged."""
     low, high = config.speed
     return low if low == high else float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def _played(sound: Waveform, speed: float, most: float, sample_rate: int) -> Waveform:
-    """Return a sound played at a speed, of `most` seconds at most."""
+def _change_speed(sound: Waveform, speed: float, max_duration: float, sample_rate: int) -> Waveform:
+    """Return a sound at another speed, at most `max_duration` seconds long."""
     if speed == 1:
         return sound
     played = soxr.resample(sound, round(sample_rate * speed), sample_rate)
-    return np.asarray(played[: max(1, round(most * sample_rate))], dtype=np.float32)
+    return np.asarray(played[: max(1, round(max_duration * sample_rate))], dtype=np.float32)
 
 
 def _place(config: SceneConfig, rng: Rng, sounds: list[tuple[str, Waveform]]) -> list[int] | None:
-    """Return an onset for each sound such that all rules hold, or None if none was found."""
+    """Return valid onsets of all sounds in milliseconds, or None if none were found."""
     scene_ms, gap_ms = math.floor(config.duration * 1000), math.ceil(config.gap * 1000)
     placed: list[tuple[int, int, str]] = []
     for label, sound in sounds:
@@ -310,7 +322,7 @@ def _place(config: SceneConfig, rng: Rng, sounds: list[tuple[str, Waveform]]) ->
 
 
 def _polyphony(spans: list[tuple[int, int, str]]) -> int:
-    """Return the most spans that hold one instant; some onset is always such an instant."""
+    """Return the maximum number of simultaneous spans, which is reached at some onset."""
     return max(sum(first <= at < last for first, last, _ in spans) for at, _, _ in spans)
 
 
@@ -319,7 +331,7 @@ def _milliseconds(sound: Waveform, sample_rate: int) -> int:
 
 
 def _faded(sound: Waveform, sample_rate: int) -> Waveform:
-    """Return a copy with short fades at both ends; no sample of them is quite zero."""
+    """Return a copy with short fades at both ends; no factor is exactly zero."""
     n_fade = max(1, min(round(_FADE * sample_rate), len(sound) // 2))
     ramp = (np.arange(1, n_fade + 1, dtype=np.float32)) / (n_fade + 1)
     faded = sound.copy()
@@ -330,7 +342,11 @@ def _faded(sound: Waveform, sample_rate: int) -> Waveform:
 
 @dataclass(frozen=True)
 class BankConfig:
-    """Where the recordings are."""
+    """The soundbank of several sets; paths are relative to the TOML file.
+
+    >>> BankConfig(table="clips.tsv", audio="audio").table
+    'clips.tsv'
+    """
 
     table: str
     audio: str
@@ -338,7 +354,11 @@ class BankConfig:
 
 @dataclass(frozen=True)
 class SetConfig:
-    """How many scenes, from which seed, and from which folds of the bank."""
+    """Number of scenes, seed, and folds of the bank, of one set.
+
+    >>> SetConfig(n=100, seed=1, folds=(1, 2)).n
+    100
+    """
 
     n: int
     seed: int
@@ -346,8 +366,13 @@ class SetConfig:
 
 
 @dataclass(frozen=True)
-class Scenery:
-    """What a file says: the bank, the scenes, and the sets by name."""
+class SceneSets:
+    """Sets of scenes from one soundbank, as described by a TOML file.
+
+    >>> sets = {"test": SetConfig(n=2, seed=1, folds=(3,))}
+    >>> list(SceneSets(BankConfig("clips.tsv", "audio"), SceneConfig(), sets, Path()).sets)
+    ['test']
+    """
 
     bank: BankConfig
     scenes: SceneConfig
@@ -355,8 +380,8 @@ class Scenery:
     folder: Path
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> "Scenery":
-        """Read a TOML file; see the top of this room."""
+    def read(cls, path: str | os.PathLike[str]) -> "SceneSets":
+        """Read a TOML file; see the docstring of this module."""
         source = Path(path)
         tree = read_toml(source)
         for name in tree:
@@ -368,7 +393,7 @@ class Scenery:
         for name, of in sets.items():
             if of.n < 1 or of.seed < 0 or not of.folds:
                 raise SettingError(
-                    f"sets.{name} needs n of 1 or more, a seed of 0 or more, and a fold."
+                    f"sets.{name} needs n of 1 or more, a seed of 0 or more, and a fold. Got {of}."
                 )
         return cls(
             build(BankConfig, "bank", tree["bank"]),
@@ -386,14 +411,14 @@ class Scenery:
         processes: int = 1,
         overwrite: bool = False,
     ) -> dict[str, dict[str, list[Event]]]:
-        """Write sets, all of them without `names`; return set -> file -> its events.
+        """Write sets, by default all; return set -> file -> its events.
 
-        Each has a folder of its name in `out`, as `write_scenes` makes it, and its name before
-        every file, so that no two sets share a name.
+        Each set is written by `write_scenes` to the folder of its name in `out`. Its name is also
+        the prefix of its files, so that names are unique over all sets.
         """
         chosen = [choose("set of scenes", name, self.sets) for name in names or self.sets]
         table, audio = (self.folder / path for path in (self.bank.table, self.bank.audio))
-        banks = {}  # all of them before anything is written
+        banks = {}  # checked before anything is written
         for name in chosen:
             banks[name] = Soundbank.from_table(table, audio, self.sets[name].folds)
         written = {}

@@ -1,10 +1,10 @@
-"""Random numbers -> a sound: procedural sounds of ten classes, and noises to put behind them.
+"""Procedural sounds of ten classes, and background noises, from a random generator.
 
-Conventions: every sound is a function (rng, duration, sample_rate) -> waveform, float32, (samples,), with
-its peak at 1. It draws pitch, pace and timbre from `rng`, so that no two are alike, and it sounds
-from its first sample to its last: a knock is repeated, a bell rung again, and no silent stretch is
-longer than 0.2 s nor at an end, so that onset and offset are true. Partials above 0.45 of the sample rate
-are left out. `SOUNDS` and `NOISES` at the foot name them all.
+Conventions: every sound is a function (rng, duration, sample_rate) -> waveform, float32,
+(samples,), with its peak at 1. Pitch, tempo and timbre are random. A sound is active from its first
+sample to its last (a knock is repeated, a bell is struck again): silence is shorter than 0.2 s and
+never at an end, so that onset and offset are exact. Partials above 0.45 of the sample rate are
+omitted. The registries `SOUNDS` and `NOISES` are at the end.
 """
 
 import math
@@ -21,7 +21,7 @@ Rng = np.random.Generator
 
 
 def siren(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """A tone that sweeps up and down without a break: a slow wail or a quick yelp.
+    """A tone that sweeps up and down continuously: a slow wail or a fast yelp.
 
     >>> siren(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -48,7 +48,7 @@ def horn(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def beeps(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """One pure pitch switched on and off, as a lorry that reverses.
+    """One nearly pure tone switched on and off, like a reversing lorry.
 
     >>> beeps(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -66,7 +66,7 @@ def beeps(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def bell(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Inharmonic partials that die away, struck again before they are gone.
+    """Inharmonic partials that decay, struck again before they are silent.
 
     >>> bell(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -93,7 +93,7 @@ def bell(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def engine(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Low pulses that wander in pace, with the roar of noise between them.
+    """Low pulses of varying rate, with noise between them.
 
     >>> engine(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -108,7 +108,7 @@ def engine(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def knock(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Short blows on wood, four to seven a second.
+    """Short knocks on wood, four to seven per second.
 
     >>> knock(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -128,7 +128,7 @@ def knock(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def alarm(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Two hard, hollow tones by turns.
+    """Two harsh tones in alternation.
 
     >>> alarm(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -141,7 +141,7 @@ def alarm(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def chirp(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """A bird: quick sweeps high up, several a second.
+    """A bird: fast sweeps at high frequency, several per second.
 
     >>> chirp(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -161,7 +161,7 @@ def chirp(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def drill(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """The whine of a motor and the rasp of its bit: harmonics and high noise.
+    """A drill: harmonics of the motor and high noise of the bit.
 
     >>> drill(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -176,7 +176,7 @@ def drill(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def whistle(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """A referee's whistle: one high tone with a fast trill, and breath around it.
+    """A referee's whistle: one high tone with a fast trill, and breath noise.
 
     >>> whistle(np.random.default_rng(0), 0.5, 16000).shape
     (8000,)
@@ -190,7 +190,7 @@ def whistle(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def coloured(rng: Rng, duration: float, sample_rate: int, slope: float | None = None) -> Waveform:
-    """Noise whose power falls as 1 / f^slope: 0 is white, 1 pink, 2 brown, None any between.
+    """Noise with power 1 / f^slope: 0 is white, 1 pink, 2 brown, None a random slope.
 
     >>> coloured(np.random.default_rng(0), 0.5, 16000, slope=1.0).shape
     (8000,)
@@ -198,28 +198,44 @@ def coloured(rng: Rng, duration: float, sample_rate: int, slope: float | None = 
     exponent = rng.uniform(0.0, 2.0) if slope is None else slope + rng.uniform(-0.15, 0.15)
     n_samples = len(_times(duration, sample_rate))
     frequencies = np.fft.rfftfreq(n_samples, 1 / sample_rate)
-    gains = np.maximum(frequencies, 20.0) ** (-exponent / 2)  # level below hearing: no rumble
+    gains = np.maximum(frequencies, 20.0) ** (-exponent / 2)  # constant below 20 Hz: no rumble
     gains[0] = 0.0
     return _finish(_shaped_noise(rng, n_samples, gains))
 
 
 def white(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """White noise, give or take."""
+    """Approximately white noise.
+
+    >>> white(np.random.default_rng(0), 0.5, 16000).shape
+    (8000,)
+    """
     return coloured(rng, duration, sample_rate, slope=0.0)
 
 
 def pink(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Pink noise, give or take."""
+    """Approximately pink noise.
+
+    >>> pink(np.random.default_rng(0), 0.5, 16000).shape
+    (8000,)
+    """
     return coloured(rng, duration, sample_rate, slope=1.0)
 
 
 def brown(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Brown noise, give or take."""
+    """Approximately brown noise.
+
+    >>> brown(np.random.default_rng(0), 0.5, 16000).shape
+    (8000,)
+    """
     return coloured(rng, duration, sample_rate, slope=2.0)
 
 
 def hum(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Mains hum of 50 or 60 Hz over a floor of noise."""
+    """Mains hum of 50 or 60 Hz with noise.
+
+    >>> hum(np.random.default_rng(0), 0.5, 16000).shape
+    (8000,)
+    """
     t = _times(duration, sample_rate)
     mains = _tone(np.full_like(t, rng.choice([50.0, 60.0])), _rolloff(rng, 12, 1.0), sample_rate)
     return _finish(
@@ -228,7 +244,11 @@ def hum(rng: Rng, duration: float, sample_rate: int) -> Waveform:
 
 
 def gusts(rng: Rng, duration: float, sample_rate: int) -> Waveform:
-    """Wind: dark noise that swells and sinks over seconds, never to nothing."""
+    """Wind: low noise whose level varies over seconds by up to 10 dB.
+
+    >>> gusts(np.random.default_rng(0), 0.5, 16000).shape
+    (8000,)
+    """
     noise = coloured(rng, duration, sample_rate, slope=rng.uniform(1.2, 1.8))
     n_points = max(2, round(duration * rng.uniform(0.5, 1.5)) + 1)
     levels_db = np.interp(
@@ -244,13 +264,13 @@ def _times(duration: float, sample_rate: int) -> Samples:
     n_samples = round(duration * sample_rate)
     if n_samples < 1 or sample_rate < 1:
         raise SettingError(
-            f"A sound needs one sample or more. Got {duration} s at {sample_rate} Hz."
+            f"A sound must have one sample or more. Got {duration} s at {sample_rate} Hz."
         )
     return np.arange(n_samples) / sample_rate
 
 
 def _tone(pitch: Samples, weights: Sequence[float] | Samples, sample_rate: int) -> Samples:
-    """Return a tone with pitch (samples,) in Hz and one weight for each harmonic."""
+    """Return a tone with pitch (samples,) in Hz and one weight per harmonic."""
     phase = 2 * np.pi * np.cumsum(pitch) / sample_rate
     tone = np.zeros_like(phase)
     for order, weight in enumerate(weights, start=1):
@@ -260,7 +280,7 @@ def _tone(pitch: Samples, weights: Sequence[float] | Samples, sample_rate: int) 
 
 
 def _rolloff(rng: Rng, n_harmonics: int, slope: float) -> Samples:
-    """Return random weights that fall as 1 / order^slope; the first is 1."""
+    """Return random weights that decrease as 1 / order^slope; the first is 1."""
     orders = np.arange(1, n_harmonics + 1)
     weights = rng.uniform(0.5, 1.0, n_harmonics) / orders**slope
     weights[0] = 1.0
@@ -275,9 +295,9 @@ def _repeat(
     length: float,
     sample_rate: int,
 ) -> Samples:
-    """Return `unit` begun every `period` seconds or sooner, the last `length` before the end.
+    """Return `unit` repeated every `period` seconds or faster, the last `length` before the end.
 
-    Each is a little louder or softer than the one before, and may ring on for five more lengths.
+    The level of each repetition is random, and it may decay for five more lengths.
     """
     t = _times(duration, sample_rate)
     sound = np.zeros_like(t)
@@ -285,8 +305,8 @@ def _repeat(
     n_ring = math.ceil(6 * length * sample_rate)
     for start in np.linspace(0, until, math.ceil(until / period) + 1):
         first = min(round(start * sample_rate), len(t) - 1)
-        heard = sound[first : first + n_ring]
-        heard += rng.uniform(0.7, 1.0) * unit(t[: len(heard)])
+        span = sound[first : first + n_ring]
+        span += rng.uniform(0.7, 1.0) * unit(t[: len(span)])
     return sound
 
 
@@ -295,14 +315,14 @@ def _shaped_noise(rng: Rng, n_samples: int, gains: Samples) -> Samples:
 
 
 def _band_noise(rng: Rng, n_samples: int, sample_rate: int, low: float, high: float) -> Samples:
-    """Return noise between two frequencies in Hz, with soft shoulders."""
+    """Return noise between two frequencies in Hz, with gradual edges."""
     octaves = np.log2(np.maximum(np.fft.rfftfreq(n_samples, 1 / sample_rate), 1.0))
     outside = np.maximum(np.log2(low) - octaves, octaves - np.log2(high))
     return _shaped_noise(rng, n_samples, np.exp(-((np.maximum(outside, 0.0) / 0.3) ** 2)))
 
 
 def _smooth(envelope: Samples, seconds: float, sample_rate: int) -> Samples:
-    """Return a switched envelope without clicks; it keeps its ends."""
+    """Return a switched envelope smoothed against clicks, unchanged at its ends."""
     half = max(1, round(seconds * sample_rate / 2))
     padded = np.pad(envelope, half, mode="edge")
     sums = np.cumsum(np.insert(padded, 0, 0.0))

@@ -19,7 +19,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 
 from earmark.data.batches import with_statistics
 from earmark.data.features import FeatureConfig
-from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, SettingError
 from earmark.formats.events import read_events
@@ -119,7 +119,7 @@ def train(
     elif not isinstance(valid_clips, Manifest):
         valid_clips = Manifest.read(valid_clips, valid_audio or audio, train_clips.labels)
     _check_tables(train_clips, valid_clips, tell)
-    valid_clips = _named_apart(train_clips, valid_clips)
+    (valid_clips,) = separate_names(train_clips, validation=valid_clips)
     folder.mkdir(parents=True, exist_ok=True)
     features = _compute(
         Path(store) if store else folder / "features",
@@ -281,15 +281,6 @@ def _check_tables(train: Manifest, valid: Manifest, tell: Callable[[str], object
             raise DataError(f"There are no {kind} clips; earmark doctor tells what is missing.")
     if not train.labels:
         raise DataError("The training table has no label at all; it needs one column of labels.")
-
-
-def _named_apart(train: Manifest, valid: Manifest) -> Manifest:
-    """Return the validation clips, renamed where two recordings have one name in the tables."""
-    paths = dict(zip(train.files, train.paths, strict=True))
-    pairs = zip(valid.files, valid.paths, strict=True)
-    if all(paths.get(file, path) == path for file, path in pairs):
-        return valid
-    return replace(valid, files=tuple(f"validation: {file}" for file in valid.files))
 
 
 def _compute(

@@ -33,13 +33,13 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from earmark.data.batches import (
-    cut,
-    cut_share,
-    draw_order,
-    draw_seed,
+    combine_seeds,
+    epoch_order,
     pool_targets,
     read_batch,
     read_frame_targets,
+    split_rows,
+    split_share,
 )
 from earmark.data.features import normalise
 from earmark.data.manifest import Manifest, clip_paths
@@ -137,9 +137,9 @@ def fit(fabric: Fabric, job: Job) -> None:
             log.begin(state)
             started = time.monotonic() - state.seconds
             wrapped.train()
-            order = draw_order(job.train.targets, config.seed, state.epoch, config.balanced)
+            order = epoch_order(job.train.targets, config.seed, state.epoch, config.balanced)
             # With more processes than clips in the last batch, one would have nothing to do.
-            steps = [r for r in cut(order, config.batch_size) if len(r) >= fabric.world_size]
+            steps = [r for r in split_rows(order, config.batch_size) if len(r) >= fabric.world_size]
             for rows in steps[state.step :]:
                 rate = learning_rate(config, state.epoch + state.step / len(steps), state.history)
                 for group in adam.param_groups:
@@ -181,7 +181,7 @@ def _step(
 ) -> float:
     """Take one step on this process's share of a batch; return the mean loss of the whole batch."""
     config, n_processes = job.settings.training, fabric.world_size
-    seed = draw_seed(config.seed, state.epoch, state.step, fabric.global_rank)
+    seed = combine_seeds(config.seed, state.epoch, state.step, fabric.global_rank)
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)  # dropout's
     own_rows = rows[fabric.global_rank :: n_processes]
@@ -196,7 +196,7 @@ def _step(
     share = 1.0 if job.train.events else config.frame_loss_weight
     batch = normalise(batch, job.settings.features)
     batch, mask, targets = fabric.to_device((batch, mask, targets))
-    pieces = cut_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
+    pieces = split_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
     _share_updates(model, len(pieces))
     optimizer.zero_grad()
     total = torch.zeros((), device=fabric.device)
@@ -269,7 +269,7 @@ def _validate(fabric: Fabric, model: Model, job: Job, store: FeatureStore) -> fl
     total = torch.zeros(2, dtype=torch.float64)
     rows = list(range(fabric.global_rank, len(job.valid), fabric.world_size))
     config = job.settings.training
-    for part in cut(rows, config.micro_batch or config.batch_size):
+    for part in split_rows(rows, config.micro_batch or config.batch_size):
         batch, mask, targets = read_batch(store, job.valid, part)
         batch = normalise(batch, job.settings.features)
         batch, mask, targets = fabric.to_device((batch, mask, targets))

@@ -18,7 +18,7 @@ from torch import Tensor
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
-from earmark.files import atomic_write
+from earmark.files import atomic_path, atomic_write
 from earmark.frames import pooled_length
 from earmark.inference.model_file import load_bundle
 from earmark.inference.predictions import mean_of, predict_clips
@@ -80,8 +80,7 @@ def write_pseudo_labels(
     )
     tags = clips.targets.numpy()
     taught = [curve * tag for curve, tag in zip(said.curves, tags, strict=True)]
-    beside = path.with_name(f".{path.name}.partial.npy")
-    np.save(beside, np.concatenate(taught).astype(np.float16))
-    note.unlink(missing_ok=True)
-    beside.replace(path)
+    with atomic_path(path) as part:
+        np.save(part, np.concatenate(taught).astype(np.float16))
+        note.unlink(missing_ok=True)
     atomic_write(note, text)

@@ -1,4 +1,4 @@
-"""Sets of scenes from one file: each from recordings of its own."""
+"""Several sets of scenes from one TOML file, each from other folds of a soundbank."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from earmark.audio.encode import write_audio
 from earmark.errors import SettingError
 from earmark.formats.events import read_events
-from earmark.synth.scenes import Scenery
+from earmark.synth.scenes import SceneSets
 
 FILE = """
 [bank]
@@ -50,21 +50,21 @@ def bank(tmp_path):
     return tmp_path
 
 
-def test_every_set_is_written_under_names_of_its_own(bank):
-    written = Scenery.read(bank / "scenes.toml").write(bank / "out")
+def test_every_set_is_written_with_unique_names(bank):
+    written = SceneSets.read(bank / "scenes.toml").write(bank / "out")
     assert {name: len(files) for name, files in written.items()} == {"train": 3, "test": 2}
     assert list(written["test"]) == ["test_00000.wav", "test_00001.wav"]
     assert read_events(bank / "out" / "test" / "strong.tsv") == written["test"]
 
 
-def test_a_set_hears_no_recording_of_another_fold(bank):
+def test_a_set_uses_no_recording_of_another_fold(bank):
     for label in ("low", "high"):  # only fold 3 is left, so only the test set can be made
         for fold in (1, 2):
             (bank / "sounds" / f"{label}{fold}.wav").unlink()
-    scenery = Scenery.read(bank / "scenes.toml")
-    assert len(scenery.write(bank / "out", ["test"])["test"]) == 2
+    sets = SceneSets.read(bank / "scenes.toml")
+    assert len(sets.write(bank / "out", ["test"])["test"]) == 2
     with pytest.raises(Exception, match="there is no recording"):
-        scenery.write(bank / "out", ["train"])
+        sets.write(bank / "out", ["train"])
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_a_set_hears_no_recording_of_another_fold(bank):
         ('[bank]\ntable = "clips.tsv"\naudio = "sounds"', "", r"needs a table \[bank\]"),
     ],
 )
-def test_a_slip_in_the_file_is_told_in_a_sentence(bank, before, after, sentence):
+def test_a_mistake_in_the_file_is_reported_in_one_sentence(bank, before, after, sentence):
     (bank / "scenes.toml").write_text(FILE.replace(before, after))
     with pytest.raises(SettingError, match=sentence):
-        Scenery.read(bank / "scenes.toml")
+        SceneSets.read(bank / "scenes.toml")
 
 
-def test_the_command_makes_all_sets_and_minds_options_of_single_scenes(bank):
+def test_the_command_writes_all_sets_and_refuses_options_of_a_single_set(bank):
     command = [sys.executable, "-m", "earmark", "synth", "out", "--config", "scenes.toml"]
     done = subprocess.run(command, cwd=bank, capture_output=True, text=True, check=True)
     assert "train: 3 scenes" in done.stdout
@@ -95,4 +95,4 @@ def test_the_command_makes_all_sets_and_minds_options_of_single_scenes(bank):
         [*command, "--n", "3"], cwd=bank, capture_output=True, text=True, check=False
     )
     assert wrong.returncode == 2
-    assert "--n is for scenes without --config" in wrong.stderr
+    assert "--n cannot be combined with --config" in wrong.stderr

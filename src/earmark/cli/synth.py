@@ -1,0 +1,91 @@
+"""The command `earmark synth`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from earmark.cli.app import AudioOption, app
+from earmark.errors import SettingError
+
+WITH_CONFIG = {"out", "config", "suffix", "processes", "overwrite"}
+
+
+@app.command()
+def synth(
+    context: typer.Context,
+    out: Annotated[Path, typer.Argument(help="Folder for audio/, weak.tsv and strong.tsv.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of a soundbank, scenes and sets; replaces most options."),
+    ] = None,
+    n: Annotated[int, typer.Option("--n", min=1, help="Number of scenes.")] = 100,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    bank: Annotated[
+        Path | None, typer.Option(help="Soundbank: folder of category folders.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Soundbank: table of filename, category, fold.")
+    ] = None,
+    audio: AudioOption = None,
+    folds: Annotated[str | None, typer.Option(help="Folds of the table, as in 1,2.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Classes of events, as in siren,dog.")] = None,
+    backgrounds: Annotated[str | None, typer.Option(help="Categories, or types of noise.")] = None,
+    sample_rate: Annotated[int, typer.Option(help="In Hz.")] = 32000,
+    duration: Annotated[float, typer.Option(help="Seconds per scene.")] = 10.0,
+    events: Annotated[
+        tuple[int, int], typer.Option(help="Events per scene, minimum and maximum.")
+    ] = (1, 3),
+    event_duration: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="Seconds, minimum and maximum; by default 0.5 to 4."),
+    ] = None,
+    snr: Annotated[tuple[float, float], typer.Option(help="In dB, minimum and maximum.")] = (
+        0.0,
+        20.0,
+    ),
+    max_overlap: Annotated[int, typer.Option(help="Maximum number of simultaneous events.")] = 2,
+    prefix: Annotated[str, typer.Option(help="Prefix of the file names.")] = "scene_",
+    suffix: Annotated[str, typer.Option(help=".wav, .flac or .ogg")] = ".wav",
+    processes: Annotated[int, typer.Option(min=1)] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Make soundscapes with known events, from a soundbank or from procedural sounds."""
+    from earmark.synth.scenes import SceneConfig, SceneSets, write_scenes
+    from earmark.synth.soundbank import open_bank
+    from earmark.synth.sounds import NOISES
+
+    how: dict[str, Any] = {"suffix": suffix, "processes": processes, "overwrite": overwrite}
+    if config is not None:
+        _refuse_options(context, config)
+        for name, written in SceneSets.read(config).write(out, **how).items():
+            _print_counts(out / name, written)
+        return
+    scenes = SceneConfig(
+        sample_rate=sample_rate,
+        duration=duration,
+        n_events=events,
+        event_duration=event_duration or (min(0.5, duration), min(4.0, duration)),
+        snr_db=snr,
+        max_overlap=max_overlap,
+        classes=tuple(classes.split(",")) if classes else (),
+        backgrounds=tuple(backgrounds.split(",")) if backgrounds else tuple(NOISES),
+    )
+    sounds = open_bank(bank, table, audio, folds.split(",") if folds else None)
+    _print_counts(out, write_scenes(out, n, scenes, seed, bank=sounds, prefix=prefix, **how))
+
+
+def _refuse_options(context: typer.Context, config: Path) -> None:
+    """Raise if the user passed an option that belongs into the TOML file."""
+    defaults = ("DEFAULT", "DEFAULT_MAP")
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    passed = {name for name, source in sources.items() if source and source.name not in defaults}
+    if passed - WITH_CONFIG:
+        option = min(passed - WITH_CONFIG).replace("_", "-")
+        raise SettingError(f"--{option} cannot be combined with --config; set it in {config}.")
+
+
+def _print_counts(folder: Path, written: Mapping[str, Sequence[object]]) -> None:
+    n_events = sum(map(len, written.values()))
+    print(f"{folder}: {len(written)} scenes with {n_events} events")
