@@ -31,7 +31,7 @@ LAYERS = {
     "nn": "errors frames runtime pooling",
     "metrics": "errors frames formats",
     "plots": "errors frames pooling formats metrics",
-    "inference": "errors files frames tensors runtime audio formats data nn metrics",
+    "inference": "errors config files frames tensors runtime audio formats data nn metrics",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
     "experiments": "errors config files frames runtime audio synth formats data nn metrics plots "

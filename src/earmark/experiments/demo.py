@@ -119,7 +119,7 @@ def make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
 
 def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: list[Event]) -> None:
     """Draw one scene with its events, one class at every level of pooling, and the training."""
-    config = detector.bundle.features
+    config = detector.bundle.feature_config
     waveform, _ = read_audio(file, config.sample_rate)
     spectrum = log_mel(waveform, config)
     label = truth[0].label
@@ -131,10 +131,10 @@ def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: l
         )
     picture = plot_hierarchy(
         spectrum, config.frames, stages, detector.grid, label, index, truth,
-        lengths=detector.bundle.model.stages,
+        lengths=detector.bundle.model_config.stages,
     )  # fmt: skip
     save(picture, out / "hierarchy.png")
-    curve = detector.frame_probs(waveform, config.sample_rate)
-    picture = plot_detection(curve.probs, curve.times, detector.labels, truth, found)
+    scores = detector.frame_scores(waveform, config.sample_rate)
+    picture = plot_detection(scores, truth, found)
     save(picture, out / "detection.png")
     save(plot_history(out / "run" / HISTORY), out / "history.png")

@@ -25,12 +25,12 @@ from earmark.errors import DataError, SettingError
 from earmark.experiments.plan import Plan, Unit
 from earmark.files import atomic_write
 from earmark.formats.events import Event, read_events
-from earmark.formats.scores import ScoreCurve, ScoreCurves
-from earmark.frames import FrameGrid
+from earmark.formats.scores import ScoreTable
+from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import installed_versions
-from earmark.inference.predictions import Predictions, mean_of, predict_clips
+from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.inference.tuning import tune_clip_thresholds, tune_decoding
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.evaluation import Scoring
@@ -145,23 +145,29 @@ class Bench:
 class Heard:
     """What a unit says of the validation and the test clips."""
 
-    labels: tuple[str, ...]
-    grid: FrameGrid
-    valid: Predictions
-    test: Predictions
+    valid: list[FrameScores]
+    test: list[FrameScores]
 
     @classmethod
     def by(cls, detector: Detector, bench: Bench, store: FeatureStore) -> "Heard":
         """Return what a detector says."""
-        model, features = detector.bundle.build_model(), detector.bundle.features
-        valid, test = (predict_clips(model, store, x, features) for x in (bench.valid, bench.test))
-        return cls(detector.labels, detector.grid, valid, test)
+        features = detector.bundle.feature_config
+        return cls(
+            *(
+                predict_clips(detector.predictor, store, clips, features)
+                for clips in (bench.valid, bench.test)
+            )
+        )
 
     @classmethod
     def together(cls, parts: Sequence["Heard"]) -> "Heard":
         """Return the mean of what several say."""
-        valid, test = (mean_of([getattr(x, name) for x in parts]) for name in ("valid", "test"))
-        return replace(parts[0], valid=valid, test=test)
+        return cls(*(mean_scores(getattr(x, name) for x in parts) for name in ("valid", "test")))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes."""
+        return self.valid[0].labels
 
 
 def run_unit(bench: Bench, unit: Unit) -> Result:
@@ -177,9 +183,8 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
         heard = Heard.by(detector, bench, bench.compute_features(unit))
         kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
         told = {name: detector.bundle.training[name] for name in kept}
-    said = heard.valid.curves, heard.valid.clip_probs, heard.grid, heard.labels
     decodings = {
-        name: tune_clip_thresholds(*said, bench.valid.tags, **choices).decoding
+        name: tune_clip_thresholds(heard.valid, bench.valid.tags, **choices).decoding
         for name, choices in TUNED.items()
     }
     if bench.valid_events:
@@ -213,12 +218,8 @@ def train_unit(bench: Bench, unit: Unit) -> Detector:
 def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
     """Return the decoding that does best on the events of the validation clips."""
     tuned = tune_decoding(
-        heard.valid.curves,
-        heard.valid.clip_probs,
-        heard.grid,
-        heard.labels,
+        heard.valid,
         reference=[bench.valid_events[file] for file in bench.valid.files],
-        durations=[heard.grid.onset(len(curve)) for curve in heard.valid.curves],
         start=start,
         objective="f_measure",
     )
@@ -227,15 +228,9 @@ def tune_on_strong(heard: Heard, bench: Bench, start: Decoding) -> Decoding:
 
 def score_curves(heard: Heard, bench: Bench) -> dict[str, float]:
     """Return the scores that no threshold decides."""
-    files, grid, said = bench.test.files, heard.grid, heard.test
-    curves = ScoreCurves(
-        heard.labels,
-        {
-            file: ScoreCurve.from_frames(curve, grid, grid.onset(len(curve)))
-            for file, curve in zip(files, said.curves, strict=True)
-        },
-    )
-    probs = dict(zip(files, said.clip_probs, strict=True))
+    scores = dict(zip(bench.test.files, heard.test, strict=True))
+    curves = ScoreTable(heard.labels, scores)
+    probs = {file: own.clip_level() for file, own in scores.items()}
     tags = clip_scores(tags_of(bench.truth), probs=probs, labels=heard.labels)
     return {
         "psds1": psds_scores(bench.truth, curves, **SCENARIO_1).value,
@@ -246,7 +241,7 @@ def score_curves(heard: Heard, bench: Bench) -> dict[str, float]:
 def score_tags(heard: Heard, clips: Manifest) -> dict[str, float]:
     """Return the scores of the clip probabilities against the tags, all that validation tells."""
     tags = dict(zip(clips.files, clips.tags, strict=True))
-    probs = dict(zip(clips.files, heard.valid.clip_probs, strict=True))
+    probs = {file: own.clip_level() for file, own in zip(clips.files, heard.valid, strict=True)}
     scores = clip_scores(tags, probs=probs, labels=heard.labels)
     return {"mean_average_precision": scores.mean_average_precision}
 
@@ -255,11 +250,10 @@ def score_events(
     heard: Heard, bench: Bench, decoding: Decoding
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Return the scores of what a decoding finds, and what was counted in each test clip."""
-    found: dict[str, list[Event]] = {}
-    for number, file in enumerate(bench.test.files):
-        curve, gate = heard.test.curves[number], heard.test.clip_probs[number]
-        duration = heard.grid.onset(len(curve))
-        found[file] = decode_events(curve, heard.grid, decoding, gate, duration)
+    found = {
+        file: decode_events(scores, decoding)
+        for file, scores in zip(bench.test.files, heard.test, strict=True)
+    }
     segments = count_segments(bench.truth, found, heard.labels, empty_as_zero=True)
     overall = segments.scores().overall
     names = {
@@ -283,20 +277,26 @@ def show(heard: Heard, bench: Bench, decodings: Mapping[str, Decoding]) -> dict[
     )
     events = bench.truth[file]
     labels = sorted({event.label for event in events})
-    curve, gates = heard.test.curves[number], heard.test.clip_probs[number]
-    columns = {label: curve[:, heard.labels.index(label)] for label in labels}
+    scores, clip_level = heard.test[number], heard.test[number].clip_level()
+    assert scores.grid is not None
+    columns = {label: scores.scores[:, heard.labels.index(label)] for label in labels}
     return {
         "file": file,
-        "hop": heard.grid.hop,
+        "hop": scores.grid.hop,
         "events": [[event.onset, event.offset, event.label] for event in events],
         "frame_probs": {name: np.round(curve, 4).tolist() for name, curve in columns.items()},
         "thresholds": {
-            name: {label: decoding.rule(label)[:2] for label in labels}
+            name: {
+                label: (decoding[label].threshold, decoding[label].low_threshold)
+                for label in labels
+            }
             for name, decoding in decodings.items()
         },
         "open": {
             name: {
-                label: bool(gates[heard.labels.index(label)] >= decoding.rule(label).clip_threshold)
+                label: bool(
+                    clip_level[heard.labels.index(label)] >= decoding[label].clip_threshold
+                )
                 for label in labels
             }
             for name, decoding in decodings.items()

@@ -141,32 +141,27 @@ def plot_gradients(
 
 
 def plot_detection(
-    curve: "NDArray[np.floating[Any]]",
-    times: "NDArray[np.float64]",
-    labels: Sequence[str],
-    truth: Sequence[Event] = (),
-    found: Sequence[Event] = (),
+    scores: FrameScores,
+    reference: Sequence[Event] = (),
+    estimate: Sequence[Event] = (),
 ) -> "Figure":
-    """Draw the frame probabilities of every class, with true and found events.
-
-    Shape: `curve` (frames, classes), `times` (frames,), the middle of each frame in seconds.
-    """
-    figure = new_figure(figsize=(9, 1.2 + 0.9 * len(labels)))
-    grid = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, label, probs in zip(grid, labels, curve.T, strict=True):
-        for event in (event for event in truth if event.label == label):
-            axes.axvspan(event.onset, event.offset, color=SAND, label="truth")
-        axes.plot(times, probs, color=BLUE, lw=1, drawstyle="steps-mid", label="frame probability")
-        for event in (event for event in found if event.label == label):
-            axes.plot([event.onset, event.offset], [1.06, 1.06], color=RED, lw=4, label="found")
-        axes.set(ylim=(0, 1.15), yticks=(0, 1))
+    """Draw the frame-level scores of every class, with reference and estimated events."""
+    figure = new_figure(figsize=(9, 1.2 + 0.9 * len(scores.labels)))
+    rows = figure.subplots(len(scores.labels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, label, values in zip(rows, scores.labels, scores.scores.T, strict=True):
+        for event in (event for event in reference if event.label == label):
+            axes.axvspan(event.onset, event.offset, color=SAND, label="reference")
+        axes.stairs(values, scores.edges, baseline=None, color=BLUE, lw=1, label="frame-level score")
+        for event in (event for event in estimate if event.label == label):
+            axes.plot([event.onset, event.offset], [1.06, 1.06], color=RED, lw=4, label="estimate")
+        axes.set(ylim=(0, 1.15), yticks=(0, 1), xlim=(0, scores.duration))
         axes.set_ylabel(plain_text(label), rotation=0, ha="right", va="center")
     entries: dict[str, Any] = {}
-    for axes in grid:
+    for axes in rows:
         handles, names = axes.get_legend_handles_labels()
         entries |= dict(zip(names, handles, strict=True))
     figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=3)
-    grid[-1].set_xlabel("seconds")
+    rows[-1].set_xlabel("seconds")
     return figure
 
 
