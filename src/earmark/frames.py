@@ -139,7 +139,7 @@ class FrameScores:
         labels: the classes.
         grid: of the frames. Frames that begin at `duration` or later are left out.
         edges: in seconds, increasing; in place of a grid.
-        duration: of the recording in seconds; without it, that of all frames.
+        duration: of the recording in seconds, up to that of all frames, which is the default.
         clip_scores: clip-level scores: (classes,) for a clip, or per frame where a recording is
             longer than the clips that the network was trained on.
 
@@ -177,6 +177,11 @@ class FrameScores:
         if grid is not None:
             if duration is None:
                 duration = grid.onset(len(table))
+            elif grid.count(duration) > len(table):
+                raise SettingError(
+                    f"A duration of {duration} s needs {grid.count(duration)} frames of scores. "
+                    f"Got {len(table)}."
+                )
             table = table[: grid.count(duration)]
             bounds = np.append(grid.onsets(len(table)), duration)
         else:
@@ -263,6 +268,8 @@ def _check_clip_scores(clip_scores: ArrayLike | None, scores: Floats) -> Floats 
     values = _as_floats(clip_scores)
     if values.ndim == 2:
         values = values[: len(scores)]
+    if not np.isfinite(values).all():
+        raise DataError("The clip-level scores contain NaN or infinity; they must be finite.")
     if values.shape not in (scores.shape, scores.shape[1:]):
         raise SettingError(
             f"clip_scores must be (classes,) or (frames, classes), here {scores.shape[1:]} or "

@@ -54,17 +54,21 @@ def resample(blocks: Iterable[Waveform], source_rate: int, target_rate: int) -> 
     >>> sum(len(block) for block in resample(blocks, 8000, 16000))
     32000
     """
-    for name, rate in (("source_rate", source_rate), ("target_rate", target_rate)):
+    for rate in (source_rate, target_rate):
         if isinstance(rate, bool) or not (isinstance(rate, int | np.integer) and rate > 0):
-            raise SettingError(
-                f"{name}: a sample rate is a whole number of Hz above 0. Got {rate!r}."
-            )
+            raise SettingError(f"A sample rate is a whole number of Hz above 0. Got {rate!r}.")
     if source_rate == target_rate:
         yield from blocks
         return
     stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32")
+    is_empty = True
     for block in chain(blocks, [None]):  # None: the end, with what the filter still holds
         last = block is None
         resampled = stream.resample_chunk(np.zeros(0, np.float32) if last else block, last)
+        is_empty = is_empty and not len(resampled)
         if len(resampled):
             yield resampled
+    if is_empty:
+        raise SettingError(
+            f"The waveform is too short to be resampled from {source_rate} to {target_rate} Hz."
+        )

@@ -218,7 +218,7 @@ def _find_fault(path: Path, lines: list[str], columns: list[str]) -> DataError:
         if onset != end and not is_first:
             return DataError(
                 f"{where}: the frame begins at {onset} s, but the one before ends at {end} s. "
-                "FrameGrid lie end to end."
+                "Frames lie end to end."
             )
         end, is_first = offset, False
     return DataError(f"{path}: there are no frames below the header.")

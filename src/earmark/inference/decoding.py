@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -152,7 +152,7 @@ class Decoding:
         if "threshold" in changes and rule.low_threshold == rule.threshold:
             changes = {"low_threshold": changes["threshold"], **changes}
         rules = list(self.rules)
-        rules[self.labels.index(label)] = Rule(**(asdict(rule) | changes))
+        rules[self.labels.index(label)] = _make_rule(label, asdict(rule) | changes)
         return Decoding(self.labels, tuple(rules))
 
     def select(self, labels: Sequence[str]) -> "Decoding":
@@ -180,12 +180,20 @@ class Decoding:
             ...
         earmark.errors.SettingError: There is no setting of a rule 'low_treshold'; did you mean ...
         """
-        if not isinstance(rules, Mapping) or not all(isinstance(r, Mapping) for r in rules.values()):
+        if not (isinstance(rules, Mapping) and all(isinstance(r, Mapping) for r in rules.values())):
             raise SettingError(f"A decoding maps each label to its settings. Got {rules!r}.")
         for rule in rules.values():
             for name in rule:
                 choose("setting of a rule", name, RULE_FIELDS)
-        return cls(tuple(rules), tuple(Rule(**rule) for rule in rules.values()))
+        return cls(tuple(rules), tuple(_make_rule(*item) for item in rules.items()))
+
+
+def _make_rule(label: str, settings: Mapping[str, float]) -> Rule:
+    """Return a rule; an error names its class."""
+    try:
+        return Rule(**settings)
+    except SettingError as error:
+        raise SettingError(f"The rule of {label!r} cannot be used: {error}") from None
 
 
 def decode_events(scores: FrameScores, decoding: Decoding) -> list[Event]:
@@ -297,7 +305,7 @@ class RunFinder:
         return result
 
     def values(self, column: int) -> Reals:
-        """Return the scores of a class, (frames of the line,), below any threshold between clips."""
+        """Return the scores of a class, (frames of the line,), and -1 between recordings."""
         return self._column(column)[0]
 
     def filtered(self, column: int, median: float) -> list[Floats]:
@@ -328,7 +336,8 @@ class RunFinder:
 
     def _windows_of(self, half: int) -> _Windows:
         if half not in self._windows:
-            frames, first, n_frames = [], [], 0
+            # Lists that are never empty: all recordings may be.
+            frames, first, n_frames = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)], 0
             for start, length in zip(self.starts, self.lengths, strict=True):
                 if not length:
                     continue

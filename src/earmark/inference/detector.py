@@ -25,7 +25,7 @@ from earmark.formats.scores import ScoreTable, stems_of, write_scores
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
-from earmark.inference.predictor import Floats32, Predictor
+from earmark.inference.predictor import Predictor, Scores
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,8 @@ class Detector:
         threads: how many parts of a recording to process at a time; 0 is one per core.
 
     >>> from earmark.synth.scenes import SceneConfig, make_scene
-    >>> scene = make_scene(SceneConfig(classes=("siren",), snr_db=(20, 20), n_events=(1, 1)), seed=1)
+    >>> config = SceneConfig(classes=("siren",), snr_db=(20, 20), n_events=(1, 1))
+    >>> scene = make_scene(config, seed=1)
     >>> for event in Detector.load().detect(scene.waveform, scene.sample_rate):
     ...     print(event.label, event.offset > event.onset)
     siren True
@@ -157,7 +158,7 @@ class Detector:
             scores, self.labels, self.grid, duration=duration, clip_scores=clip_scores
         )
 
-    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[tuple[Floats32, Floats32]]:
+    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[Scores]:
         """Yield pieces of frame-level and clip-level scores, as soon as they are final.
 
         Shape: pieces (frames, mels) of any length, normalised, in order -> (frames, classes) both.

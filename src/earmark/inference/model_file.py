@@ -2,12 +2,13 @@
 
 Conventions: a safetensors file (no pickle, nothing that could run) whose metadata holds one JSON
 text: labels, features, normalisation, network, decoding, how it was tuned and trained, versions,
-licence and attribution. Checksums cover the text and the weights, so that a damaged file is refused.
-Files of older formats are migrated when they are read (`MIGRATIONS`), and settings that a file does
-not have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
+licence and attribution. Checksums cover the text and the weights: a damaged file is refused. Files
+of older formats are migrated when they are read (`MIGRATIONS`), and settings that a file does not
+have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from earmark.data.features import FeatureConfig
 from earmark.config import build
+from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, EarmarkError, SettingError, choose
 from earmark.inference.decoding import Decoding
 from earmark.nn.model import Model, ModelConfig
@@ -27,8 +28,17 @@ from earmark.tensors import load_tensors, save_tensors
 
 FORMAT = 2  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
-_PLAIN = ("window", "tuning", "training", "versions", "licence", "attribution")
 BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # the pretrained model
+
+_PLAIN = {
+    "window": (float, int),
+    "tuning": (Mapping,),
+    "training": (Mapping,),
+    "versions": (Mapping,),
+    "licence": (str,),
+    "attribution": (tuple, list),
+}
+_FIELDS = ("format", "labels", "features", "model", "decoding", "n_parameters", *_PLAIN)
 
 
 def installed_versions() -> dict[str, str]:
@@ -73,7 +83,18 @@ class Bundle:
     attribution: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name, kinds in _PLAIN.items():
+            if not isinstance(getattr(self, name), kinds):
+                wanted = " or ".join(kind.__name__ for kind in kinds)
+                raise SettingError(f"{name} must be a {wanted}. Got {getattr(self, name)!r}.")
         object.__setattr__(self, "attribution", tuple(self.attribution))
+        if not 0 < self.window < math.inf:
+            raise SettingError(f"window must be a number of seconds above 0. Got {self.window!r}.")
+        if self.feature_config.n_mels != self.model_config.n_mels:
+            raise SettingError(
+                f"The network takes {self.model_config.n_mels} mels, and the features have "
+                f"{self.feature_config.n_mels}."
+            )
         if len(self.labels) != self.model_config.n_classes or self.labels != self.decoding.labels:
             raise SettingError(
                 "labels, the network's classes and the decoding must be the same. Got "
@@ -86,6 +107,11 @@ class Bundle:
 
         Nothing is allocated: a description of a huge network costs nothing here.
         """
+        n_layers = self.model_config.n_convolutions * len(self.model_config.channels)
+        if n_layers > len(self.weights):
+            raise SettingError(
+                f"The network has {n_layers} convolutions or more. Got {len(self.weights)} tensors."
+            )
         with torch.device("meta"):
             wanted = Model(self.model_config).state_dict()
         shapes = {name: tuple(value.shape) for name, value in self.weights.items()}
@@ -124,7 +150,7 @@ class Bundle:
         }
 
     def select(self, labels: Sequence[str]) -> "Bundle":
-        """Return the network with these classes alone, in this order; their scores stay the same."""
+        """Return the network of these classes alone, in this order; their scores stay the same."""
         for label in labels:
             choose("label", label, self.labels)
         if self.model_config.pooling == "class-attention":
@@ -173,13 +199,18 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         raise BundleError(f"There is no model file {source}.")
     text, weights = load_tensors(source, "model", BundleError)
     try:
-        values = migrate(json.loads(text))
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise SettingError(f"its description must be a table. Got {values!r}.")
+        values = migrate(values)
         if values["format"] != FORMAT:
             made_by = dict(values.get("versions", {})).get("earmark", "unknown")
             raise BundleError(
                 f"{source} has format {values['format']!r} (made by Earmark {made_by}), and this "
                 f"version reads up to format {FORMAT}; install a newer version of Earmark."
             )
+        for name in values:
+            choose("field of a model file", name, _FIELDS)
         bundle = Bundle(
             labels=tuple(values["labels"]),
             feature_config=build(FeatureConfig, "features", values["features"]),
@@ -189,7 +220,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             **{name: values[name] for name in _PLAIN if name in values},
         )
         bundle.check_weights()
-    except (EarmarkError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except _UNUSABLE as error:
         if isinstance(error, BundleError):
             raise
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
@@ -217,12 +248,21 @@ def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
     columns = dict(values["decoding"])
     labels = columns.pop("labels")
     columns["clip_threshold"] = columns.pop("tag_threshold")
-    decoding = {
-        label: {name: column[at] for name, column in columns.items()}
-        for at, label in enumerate(labels)
-    }
+    rules = (dict(zip(columns, rule, strict=True)) for rule in zip(*columns.values(), strict=True))
+    decoding = dict(zip(labels, rules, strict=True))
     return values | {"format": 2, "features": features, "decoding": decoding}
 
+
+_UNUSABLE = (
+    EarmarkError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,  # a nesting that is too deep, a size that torch cannot count
+    TypeError,
+    ValueError,
+)
 
 # Format -> what turns the description of a file in that format into the next one.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}

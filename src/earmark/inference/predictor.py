@@ -26,13 +26,14 @@ from earmark.data.features import FeatureConfig, normalise
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
-from earmark.frames import Floats, FrameGrid, FrameScores
+from earmark.frames import Floats, FrameScores
 from earmark.nn.fused import FusedModel
 from earmark.nn.model import Model
 from earmark.runtime.machine import keep_memory
 from earmark.runtime.threads import check_threads, map_in_threads
 
 Floats32 = NDArray[np.float32]
+Scores = tuple[Floats32, Floats32]  # frame-level and clip-level, (frames, classes) both
 
 # Input frames of a strip: with more, the margins that are computed twice weigh less; with fewer,
 # memory is less and a short recording has strips for every core.
@@ -100,8 +101,8 @@ class Predictor:
         self._hop = max(1, self._window // 2)
         self._strip = max(1, STRIP // pool) * pool
 
-    def predict(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[tuple[Floats32, Floats32]]:
-        """Yield the frame-level and the clip-level scores of each recording, (frames, classes) both.
+    def predict(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[Scores]:
+        """Yield frame-level and clip-level scores of each recording, (frames, classes) both.
 
         Args:
             recordings: of each, the pieces of its normalised log-mel, (frames, mels), in order.
@@ -110,7 +111,7 @@ class Predictor:
             pieces, clip_pieces = zip(*self._merge(windows), strict=True)
             yield np.concatenate(pieces), np.concatenate(clip_pieces)
 
-    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[tuple[Floats32, Floats32]]:
+    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[Scores]:
         """Yield pieces of both scores of one recording, as soon as they are final.
 
         Args:
@@ -141,9 +142,7 @@ class Predictor:
         """Return the features of a strip, (frames, features), and the number of its recording."""
         number, log_mel, before, length = strip
         with torch.inference_mode():
-            return number, self._fused.encode(
-                log_mel.to(self.device, self._dtype), before, length
-            )
+            return number, self._fused.encode(log_mel.to(self.device, self._dtype), before, length)
 
     def _windows(self, parts: Iterable[tuple[int, Tensor]]) -> Iterator[_Windows]:
         """Yield windows of each recording, a hop apart; the last is flush with its end."""
@@ -179,7 +178,7 @@ class Predictor:
         rows = zip(windows.starts, frame_scores, clip_scores, strict=True)
         return [_Scored(*start, frames, clip) for start, frames, clip in rows]
 
-    def _merge(self, windows: Iterable[_Scored]) -> Iterator[tuple[Floats32, Floats32]]:
+    def _merge(self, windows: Iterable[_Scored]) -> Iterator[Scores]:
         """Yield pieces of the frame-level and clip-level scores of one recording."""
         n_classes = self.config.n_classes
         total, weight = np.zeros((0, n_classes)), np.zeros((0, 1))
@@ -256,27 +255,35 @@ def predict_clips(
 def mean_scores(networks: Iterable[Sequence[FrameScores]]) -> list[FrameScores]:
     """Return the mean of what several networks, an ensemble, predict for the same recordings.
 
+    >>> from earmark.frames import FrameGrid
     >>> one, other = (
     ...     [FrameScores([[p]], ["dog"], FrameGrid(12.5), clip_scores=[p])] for p in (0.25, 0.75)
     ... )
     >>> mean_scores([one, other])[0].scores
     array([[0.5]])
     """
-    sums: list[tuple[Floats, Floats]] = []
-    for n_networks, scores in enumerate(networks, 1):
-        tables = [(own.scores, own.clip_scores) for own in scores]
-        if any(clip is None for _, clip in tables):
-            raise SettingError("The scores of an ensemble need clip-level scores.")
-        pairs = zip(sums or [(0.0, 0.0)] * len(tables), tables, strict=True)
-        # A running sum: the scores of many clips are much to hold.
-        sums = [(total + own, clips + clip) for (total, clips), (own, clip) in pairs]
+    each = iter(networks)
+    first = next(each, None)
+    if first is None:
+        raise SettingError("An ensemble needs the scores of one network or more.")
+    sums, n_networks = [_both(own) for own in first], 1
+    for scores in each:  # a running sum: the scores of all networks are much to hold
+        pairs = zip(sums, map(_both, scores), strict=True)
+        sums = [(frames + own, clips + own_clips) for (frames, clips), (own, own_clips) in pairs]
+        n_networks += 1
     return [
         FrameScores(
-            total / n_networks,
+            frames / n_networks,
             own.labels,
             own.grid,
             duration=own.duration,
             clip_scores=clips / n_networks,
         )
-        for own, (total, clips) in zip(scores, sums, strict=True)
+        for own, (frames, clips) in zip(first, sums, strict=True)
     ]
+
+
+def _both(scores: FrameScores) -> tuple[Floats, Floats]:
+    if scores.clip_scores is None:
+        raise SettingError("The scores of an ensemble need clip-level scores.")
+    return scores.scores, scores.clip_scores

@@ -107,7 +107,9 @@ def share_of_f_measure(reference: Mask, active: Mask, at: int) -> Share:
     """
     others = np.arange(len(reference)) != at
     n_right, n_estimated = (reference & active)[others].sum(), active[others].sum()
-    return Share.of_f_measure(reference[at], 2 * int(n_right), int(n_estimated + reference[others].sum()))
+    return Share.of_f_measure(
+        reference[at], 2 * int(n_right), int(n_estimated + reference[others].sum())
+    )
 
 
 def share_of_error_rate(reference: Mask, active: Mask, at: int) -> Share:
