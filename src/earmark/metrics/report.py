@@ -288,8 +288,8 @@ def describe(about: Mapping[str, Any]) -> str:
         "attribution:" if about["attribution"] else "attribution: not told",
         *(f"  {line}" for line in about["attribution"]),
     ]
-    names = [name for name in decoding if name != "labels"]
+    names = list(decoding[about["labels"][0]])
     lines.append("\t".join(["label", *names]))
-    for i, label in enumerate(about["labels"]):
-        lines.append("\t".join([label, *(f"{decoding[name][i]:.3g}" for name in names)]))
+    for label in about["labels"]:
+        lines.append("\t".join([label, *(f"{decoding[label][name]:.3g}" for name in names)]))
     return "\n".join(lines)
