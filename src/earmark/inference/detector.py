@@ -176,6 +176,11 @@ class Detector:
         self, source: Source | Waveform | Tensor, sample_rate: int | None
     ) -> Iterable[Waveform]:
         if not isinstance(source, np.ndarray | Tensor):
+            if not (isinstance(source, str | os.PathLike) or hasattr(source, "read")):
+                raise SettingError(
+                    "A source is a path, an open binary file, or a waveform as a NumPy array or "
+                    f"torch tensor. Got a {type(source).__name__}."
+                )
             if sample_rate is not None:
                 raise SettingError("sample_rate is for waveforms; a file knows its own.")
             return read_blocks(source, self.sample_rate)
