@@ -20,7 +20,7 @@ from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig
 from earmark.data.store import FeatureStore, build_store
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
+from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.metrics.segment import segment_scores
@@ -105,7 +105,7 @@ def measure_at(name: str, count: int) -> Figures:
 class NoiseDetector(Detector):
     """A detector whose recordings are so many minutes of noise, never written to a file."""
 
-    def _blocks(self, source: Any, rate: int | None) -> Iterator[np.ndarray]:
+    def _blocks(self, source: Any, sample_rate: int | None) -> Iterator[np.ndarray]:
         noise = np.random.default_rng(0).standard_normal(2 * 32000, dtype=np.float32)
         for number in range(30 * int(source)):
             yield np.float32(0.05 + 0.05 * np.sin(number)) * noise
@@ -115,20 +115,22 @@ def measure_length(minutes: int) -> Figures:
     detector = NoiseDetector(made_bundle("fast"))
     detector.detect(1)  # type: ignore[arg-type]
     before = time.process_time()
-    curve = detector.frame_probs(minutes)  # type: ignore[arg-type]
-    detector.decode(curve)
+    scores = detector.frame_scores(minutes)  # type: ignore[arg-type]
+    detector.decode(scores)
     seconds = time.process_time() - before
     return {
         "seconds": seconds,
         "seconds a minute": seconds / minutes,
-        "curve MB": (curve.probs.nbytes + curve.clip_probs.nbytes) / 1e6,
+        "curve MB": (scores.scores.nbytes + scores.clip_scores.nbytes) / 1e6,
     }
 
 
 def measure_clips(count: int) -> Figures:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        write_audio(f"{folder}/clip.wav", 0.1 * rng.standard_normal(SMALL.rate), SMALL.rate)
+        write_audio(
+            f"{folder}/clip.wav", 0.1 * rng.standard_normal(SMALL.sample_rate), SMALL.sample_rate
+        )
         files = {f"clip {number}": Path(folder, "clip.wav") for number in range(count)}
         before = time.process_time()
         build_store(f"{folder}/store", files, SMALL, processes=1)
@@ -149,7 +151,8 @@ def measure_classes(count: int) -> Figures:
     detector = Detector(made_bundle("fast", count), threads=1)
     rng = np.random.default_rng(0)
     labels, noise = detector.labels, 0.1 * rng.standard_normal(84 * 32000, dtype=np.float32)
-    probs = rng.random((7500, count), dtype=np.float32) ** 8
+    values = rng.random((7500, count), dtype=np.float32) ** 8
+    scores = FrameScores(values, labels, FrameGrid(12.5), duration=600.0)
     decoding = Decoding.uniform(labels, 0.6, low_threshold=0.4, median=0.24)
     tables = []
     for _ in range(2):
@@ -164,8 +167,8 @@ def measure_classes(count: int) -> Figures:
             }
         )
     jobs: dict[str, Callable[[], Any]] = {
-        "curve s": lambda: detector.frame_probs(noise, 32000),
-        "decode s": lambda: decode_events(probs, FrameGrid(12.5), decoding, duration=600.0),
+        "curve s": lambda: detector.frame_scores(noise, 32000),
+        "decode s": lambda: decode_events(scores, decoding),
         "scores s": lambda: segment_scores(*tables, labels),
     }
     return {name: cpu_seconds(job) for name, job in jobs.items()}

@@ -102,7 +102,7 @@ def _draw_levels(
         style: dict[str, Any] = {"color": INK, "lw": 0.7}
         if depth:
             style = {"color": _mix(BLUE, RED, shade), "lw": 1.6 + 1.2 * shade}
-        axes.stairs(probs, edges, label=name, **style)
+        axes.stairs(probs, edges, baseline=None, label=name, **style)
 
 
 def _mix(first: str, second: str, share: float) -> tuple[float, ...]:
