@@ -201,10 +201,10 @@ def made_bundle(preset: str, n_classes: int = N_CLASSES) -> Bundle:
 def windows_of(bundle: Bundle, path: str) -> Tensor:
     """The first windows of a recording, a hop apart, as the detector has them."""
     configs = {name: ModelConfig.preset(name, N_CLASSES) for name in WINDOWS}
-    preset = next(name for name, config in configs.items() if bundle.model == config)
+    preset = next(name for name, config in configs.items() if bundle.model_config == config)
     count = WINDOWS[preset]
-    waveform, _ = read_audio(path, bundle.features.sample_rate, duration=count * 5 + 10)
-    features = log_mel(waveform, bundle.features)
+    waveform, _ = read_audio(path, bundle.feature_config.sample_rate, duration=count * 5 + 10)
+    features = log_mel(waveform, bundle.feature_config)
     return torch.stack([features[n * HOP : n * HOP + WINDOW] for n in range(count)])
 
 
@@ -212,7 +212,7 @@ def measure_textbook(model: str, path: str) -> Figures:
     """Seconds a window, in batches of 8 and with torch's default threads."""
     torch.set_num_threads(n_cores())
     bundle = load_bundle(model)
-    network = Textbook(bundle.model).eval()
+    network = Textbook(bundle.model_config).eval()
     network.copy_weights(bundle.build_model())
     windows = windows_of(bundle, path)
     with torch.no_grad():
@@ -228,11 +228,11 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     """Seconds a window of the whole recording, and the largest difference to the plain network."""
     detector = Detector.load(model, threads=int(threads))
     bundle = detector.bundle
-    waveform, _ = read_audio(path, bundle.features.sample_rate)
-    features = log_mel(waveform, bundle.features)
-    deque(detector.listen([features[:3000]]), maxlen=0)
+    waveform, _ = read_audio(path, bundle.feature_config.sample_rate)
+    features = log_mel(waveform, bundle.feature_config)
+    deque(detector.stream([features[:3000]]), maxlen=0)
     before = time.perf_counter()
-    deque(detector.listen([features]), maxlen=0)
+    deque(detector.stream([features]), maxlen=0)
     seconds = time.perf_counter() - before
     memory = peak_memory()
     n_windows = 1 + -(-(len(features) - WINDOW) // HOP)
@@ -284,7 +284,7 @@ def measure_tried(model: str, path: str) -> Figures:
     windows = windows_of(detector.bundle, path)[:BATCH]
     features = torch.cat([*(window[:HOP] for window in windows[:-1]), windows[-1]])
     half = torch.bfloat16
-    textbook = Textbook(detector.bundle.model).eval()
+    textbook = Textbook(detector.bundle.model_config).eval()
     textbook.copy_weights(network)
     planar = FusedModel(network)
     for parameter in planar.parameters():

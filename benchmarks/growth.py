@@ -20,7 +20,7 @@ from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig
 from earmark.data.store import FeatureStore, build_store
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
+from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.metrics.segment import segment_scores
@@ -116,13 +116,13 @@ def measure_length(minutes: int) -> Figures:
     detector = NoiseDetector(made_bundle("fast"))
     detector.detect(1)  # type: ignore[arg-type]
     before = time.process_time()
-    scores = detector.frame_probs(minutes)  # type: ignore[arg-type]
+    scores = detector.frame_scores(minutes)  # type: ignore[arg-type]
     detector.decode(scores)
     seconds = time.process_time() - before
     return {
         "seconds": seconds,
         "seconds per minute": seconds / minutes,
-        "scores MB": (scores.probs.nbytes + scores.clip_probs.nbytes) / 1e6,
+        "scores MB": (scores.scores.nbytes + scores.clip_scores.nbytes) / 1e6,
     }
 
 
@@ -152,7 +152,8 @@ def measure_classes(count: int) -> Figures:
     detector = Detector(made_bundle("fast", count), threads=1)
     rng = np.random.default_rng(0)
     labels, noise = detector.labels, 0.1 * rng.standard_normal(84 * 32000, dtype=np.float32)
-    probs = rng.random((7500, count), dtype=np.float32) ** 8
+    values = rng.random((7500, count), dtype=np.float32) ** 8
+    scores = FrameScores(values, labels, FrameGrid(12.5), duration=600.0)
     decoding = Decoding.uniform(labels, 0.6, low_threshold=0.4, median=0.24)
     tables = []
     for _ in range(2):
@@ -167,8 +168,8 @@ def measure_classes(count: int) -> Figures:
             }
         )
     jobs: dict[str, Callable[[], Any]] = {
-        "predict s": lambda: detector.frame_probs(noise, 32000),
-        "decode s": lambda: decode_events(probs, FrameGrid(12.5), decoding, duration=600.0),
+        "predict s": lambda: detector.frame_scores(noise, 32000),
+        "decode s": lambda: decode_events(scores, decoding),
         "metrics s": lambda: segment_scores(*tables, labels),
     }
     return {name: cpu_seconds(job) for name, job in jobs.items()}

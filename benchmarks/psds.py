@@ -8,7 +8,7 @@ import numpy as np
 
 from earmark.formats.events import Event, read_events
 from earmark.formats.names import stem_of
-from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.psds import SCENARIOS, count_psds, psds_scores
 from oracles import Oracles, plain
 
@@ -80,7 +80,7 @@ def merge_touching(events: list[Event]) -> list[Event]:
     return merged
 
 
-def simulate_scores(reference: dict[str, list[Event]], smooth: int = 5) -> ScoreCurves:
+def simulate_scores(reference: dict[str, list[Event]], smooth: int = 5) -> ScoreTable:
     """Smoothed noise, higher near the events."""
     rng = np.random.default_rng(0)
     labels = sorted({event.label for events in reference.values() for event in events})
@@ -93,11 +93,11 @@ def simulate_scores(reference: dict[str, list[Event]], smooth: int = 5) -> Score
             onset, offset = rng.normal([event.onset, event.offset], 0.2)
             inside = (edges[1:] > onset) & (edges[:-1] < offset)
             logits[inside, labels.index(event.label)] += 4
-        frame_scores[name] = ScoreCurve(edges, 1 / (1 + np.exp(-logits)))
-    return ScoreCurves(labels, frame_scores)
+        frame_scores[name] = (edges, 1 / (1 + np.exp(-logits)))
+    return ScoreTable(labels, frame_scores)
 
 
-def save(path: Path, frame_scores: ScoreCurves) -> None:
+def save(path: Path, frame_scores: ScoreTable) -> None:
     np.savez(
         path,
         names=list(frame_scores),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from earmark.formats.events import Event, read_events
 from earmark.formats.names import stem_of
-from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.best_thresholds import (
     CollarCriterion,
     IntersectionCriterion,
@@ -105,8 +105,8 @@ def make_curves(reference, rng, n_frames=125, hop=0.08, step=0.0, smooth=1):
             logits[inside, labels.index(event.label)] += rng.uniform(0, 4)
         if rng.random() < 0.1:
             logits[:, rng.integers(len(labels))] = 0.5
-        curves[name] = ScoreCurve(edges, np.round(logits / step) * step if step else logits)
-    return ScoreCurves(labels, curves)
+        curves[name] = (edges, np.round(logits / step) * step if step else logits)
+    return ScoreTable(labels, curves)
 
 
 def disturb(reference, rng):
@@ -207,9 +207,7 @@ def small_cases(draw):
                 st.integers(0, 4), min_size=n_frames * len(labels), max_size=n_frames * len(labels)
             )
         )
-        curves[name] = ScoreCurve(
-            np.arange(n_frames + 1) * step, np.reshape(scores, (n_frames, len(labels)))
-        )
+        curves[name] = (np.arange(n_frames + 1) * step, np.reshape(scores, (n_frames, len(labels))))
         reference[name] = []
     first = draw(st.sampled_from(sorted(reference)))
     for label in labels:  # each has at least one event: sed_scores_eval needs it
@@ -218,7 +216,7 @@ def small_cases(draw):
             reference[name].append(
                 Event(onset, onset + draw(st.integers(0, 6)) * step * 0.5, label)
             )
-    return reference, ScoreCurves(labels, curves)
+    return reference, ScoreTable(labels, curves)
 
 
 @settings(

@@ -31,7 +31,7 @@ LAYERS = {
     "nn": "errors frames runtime pooling",
     "metrics": "errors frames formats",
     "plots": "errors files frames pooling formats metrics",
-    "inference": "errors files frames tensors runtime audio formats data nn metrics",
+    "inference": "errors config files frames tensors runtime audio formats data nn metrics",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
     "experiments": "errors config files frames runtime audio synth formats data nn metrics plots "
@@ -129,7 +129,7 @@ def test_loading_a_detector_does_not_import_the_scorer_or_the_trainer():
 
 def test_the_front_names_everything_it_gives():
     assert set(earmark.__all__) == {*earmark._MODULE_OF, "__version__"}
-    assert set(dir(earmark)) == set(earmark.__all__)
+    assert set(dir(earmark)) == {*earmark.__all__, *earmark._SUBPACKAGES}
     for name, room in earmark._MODULE_OF.items():
         assert getattr(earmark, name) is getattr(import_module(f"earmark.{room}"), name)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

@@ -1,7 +1,7 @@
 """Decoding: each step by itself, a twin in plain loops, and what a shift in time must do."""
 
 import json
-import time
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,34 +11,36 @@ from hypothesis import strategies as st
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
+from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import (
     Decoding,
     Rule,
+    RunFinder,
     decode_events,
     find_runs,
     median_filter,
     window_frames,
 )
 
-RULER = FrameGrid(12.5)
+GRID = FrameGrid(12.5)
 HOP = 0.08
 
 
-def column(*values):
-    return np.array(values, dtype=float)[:, None]
+def scores_of(values, grid=GRID, **settings):
+    """Return the frame-level scores of a single class."""
+    return FrameScores(np.array(values, dtype=float).reshape(-1, 1), ["dog"], grid, **settings)
 
 
-def decode(values, threshold=0.5, grid=RULER, **settings):
+def decode(values, threshold=0.5, grid=GRID, **settings):
     """Return (first frame, frame after the last) of each event of a single class."""
     decoding = Decoding.uniform(["dog"], threshold, **settings)
-    events = decode_events(column(*values), grid, decoding)
+    events = decode_events(scores_of(values, grid), decoding)
     return [(grid.index(event.onset), grid.index(event.offset)) for event in events]
 
 
 # Few values, so that ties and thresholds that are met exactly come up often.
 values = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0])
-curves = st.lists(values, max_size=40)
+recordings = st.lists(values, max_size=40)
 # In frames; whole and half frames of length, since a length need not be a whole number of them.
 lengths = st.integers(0, 14).map(lambda halves: halves / 2)
 
@@ -50,14 +52,15 @@ def rules(draw):
     return Rule(high, low, median, shortest, gap, draw(st.sampled_from([0.0, 0.4])))
 
 
-def twin(values, gate, rule):
+def twin(values, clip_values, rule):
     """Decode one class in plain loops, step after step, with a real median."""
     n = len(values)
-    gated = [p if g >= rule.clip_threshold else 0.0 for p, g in zip(values, gate, strict=True)]
+    pairs = zip(values, clip_values, strict=True)
+    kept = [p if clip >= rule.clip_threshold else 0.0 for p, clip in pairs]
 
     def mirrored(at):
         at %= 2 * n
-        return gated[at] if at < n else gated[2 * n - 1 - at]
+        return kept[at] if at < n else kept[2 * n - 1 - at]
 
     in_frames = Fraction(rule.median).limit_denominator(1000) * Fraction(25, 2)
     # the nearest odd number; the longer at a tie
@@ -83,49 +86,86 @@ def twin(values, gate, rule):
             merged[-1][1] = run[1]
         else:
             merged.append(run)
-    kept = [(a, b) for a, b in merged if (b - a) * HOP >= rule.min_duration - 1e-9]
-    return [(a, b, sum(values[a:b]) / (b - a)) for a, b in kept]
+    long = [(a, b) for a, b in merged if (b - a) * HOP >= rule.min_duration - 1e-9]
+    return [(a, b, sum(values[a:b]) / (b - a)) for a, b in long]
 
 
-@given(curves, rules(), st.data())
+@given(recordings, rules(), st.data())
 def test_events_are_those_of_a_twin_in_plain_loops(values, rule, data):
-    gate = data.draw(st.lists(st.sampled_from([0.2, 0.4, 0.6]), min_size=1, max_size=1))
-    varying = data.draw(st.booleans())
-    if varying:
-        gate = data.draw(
+    clip_values = data.draw(st.lists(st.sampled_from([0.2, 0.4, 0.6]), min_size=1, max_size=1))
+    per_frame = data.draw(st.booleans())
+    if per_frame:
+        clip_values = data.draw(
             st.lists(st.sampled_from([0.2, 0.4]), min_size=len(values), max_size=len(values))
         )
-    probs = np.array(values, dtype=float).reshape(-1, 1)
-    clip_probs = np.array(gate).reshape(-1, 1) if varying else np.array(gate)
-    decoding = Decoding.from_rules(["dog"], [rule])
-    found = decode_events(probs, RULER, decoding, clip_probs)
-    expected = twin(values, gate if varying else gate * len(values), rule)
-    assert [(e.onset, e.offset) for e in found] == [
-        (RULER.onset(a), RULER.offset(b - 1)) for a, b, _ in expected
+    clip_scores = np.array(clip_values).reshape((-1, 1) if per_frame else (1,))
+    scores = scores_of(values, clip_scores=clip_scores)
+    estimate = decode_events(scores, Decoding(["dog"], [rule]))
+    expected = twin(values, clip_values if per_frame else clip_values * len(values), rule)
+    assert [(e.onset, e.offset) for e in estimate] == [
+        (GRID.onset(a), GRID.offset(b - 1)) for a, b, _ in expected
     ]
-    assert [e.score for e in found] == pytest.approx([mean for *_, mean in expected])
+    assert [e.score for e in estimate] == pytest.approx([mean for *_, mean in expected])
 
 
-@given(curves, rules(), st.integers(0, 30))
+@given(st.lists(recordings, min_size=1, max_size=5), st.lists(rules(), min_size=1, max_size=3))
+def test_recordings_decoded_end_to_end_are_those_decoded_one_by_one(all_values, tried):
+    """One finder tries all rules, as in tuning."""
+    clips = [scores_of(x, clip_scores=[0.3 + 0.2 * (n % 2)]) for n, x in enumerate(all_values)]
+    finder = RunFinder(clips, max(rule.max_gap for rule in tried))
+    for rule in tried:
+        starts, stops = finder.find(0, rule)
+        where = np.searchsorted(finder.starts, starts, side="right") - 1
+        together = [
+            (at, start - finder.starts[at], stop - finder.starts[at])
+            for at, start, stop in zip(where.tolist(), starts.tolist(), stops.tolist(), strict=True)
+        ]
+        alone = [
+            (at, GRID.index(event.onset), GRID.index(event.offset))
+            for at, clip in enumerate(clips)
+            for event in decode_events(clip, Decoding(["dog"], [rule]))
+        ]
+        assert together == alone
+
+
+@given(st.lists(recordings, min_size=1, max_size=4), rules())
+def test_the_median_of_the_finder_is_the_count_of_active_frames(all_values, rule):
+    clips = [scores_of(values) for values in all_values]
+    finder = RunFinder(clips)
+    active = finder.active(0, replace(rule, clip_threshold=0.0), rule.threshold)
+    for start, filtered in zip(finder.starts, finder.filtered(0, rule.median), strict=True):
+        part = active[start : start + len(filtered)]
+        np.testing.assert_array_equal(part, filtered >= rule.threshold)
+    assert active.sum() == sum((x >= rule.threshold).sum() for x in finder.filtered(0, rule.median))
+
+
+def test_recordings_on_different_grids_are_not_decoded_together():
+    with pytest.raises(SettingError, match="on one frame grid"):
+        RunFinder([scores_of([1]), scores_of([1], FrameGrid(25))])
+    with pytest.raises(SettingError, match="on one frame grid"):
+        RunFinder([FrameScores([[1.0]], ["dog"], edges=[0, 1])])
+
+
+@given(recordings, rules(), st.integers(0, 30))
 def test_shifting_the_frames_by_k_shifts_the_events_by_k_hops(values, rule, k):
     # Silence on both sides keeps the events away from the edges, which mirror.
     quiet = [0.0] * 20
-    decoding = Decoding.from_rules(["dog"], [rule._replace(clip_threshold=0.0)])
-    events = decode_events(column(*quiet, *values, *quiet), RULER, decoding)
-    later = decode_events(column(*[0.0] * k, *quiet, *values, *quiet), RULER, decoding)
-    assert [(RULER.index(e.onset), RULER.index(e.offset)) for e in later] == [
-        (RULER.index(e.onset) + k, RULER.index(e.offset) + k) for e in events
+    decoding = Decoding(["dog"], [replace(rule, clip_threshold=0.0)])
+    events = decode_events(scores_of([*quiet, *values, *quiet]), decoding)
+    later = decode_events(scores_of([*[0.0] * k, *quiet, *values, *quiet]), decoding)
+    assert [(GRID.index(e.onset), GRID.index(e.offset)) for e in later] == [
+        (GRID.index(e.onset) + k, GRID.index(e.offset) + k) for e in events
     ]
-    assert all(e.onset == RULER.onset(RULER.index(e.onset)) for e in later)
+    assert all(e.onset == GRID.onset(GRID.index(e.onset)) for e in later)
     assert [e.score for e in later] == pytest.approx([e.score for e in events])
 
 
 @given(st.lists(values, min_size=1, max_size=40), st.integers(0, 12), values)
 def test_median_and_threshold_may_change_places(values, half, threshold):
-    probs = column(*values)
+    scores = np.array(values)
     window = 2 * half + 1
-    filtered_first = median_filter(probs, window) >= threshold
-    threshold_first = median_filter((probs >= threshold).astype(float), window) >= 0.5
+    filtered_first = median_filter(scores, window) >= threshold
+    threshold_first = median_filter((scores >= threshold).astype(float), window) >= 0.5
     np.testing.assert_array_equal(filtered_first, threshold_first)
 
 
@@ -147,40 +187,41 @@ class TestThreshold:
     def test_single_precision_is_compared_as_what_it_is(self):
         decoding = Decoding.uniform(["dog"], 0.7)
         assert float(np.float32(0.7)) < 0.7
-        assert decode_events(column(0.7).astype(np.float32), RULER, decoding) == []
+        scores = FrameScores(np.array([[0.7]], np.float32), ["dog"], GRID)
+        assert decode_events(scores, decoding) == []
 
     def test_hysteresis_keeps_what_reaches_the_threshold_with_its_flanks(self):
         values = [0.3, 0.6, 0.3, 0.1, 0.3, 0.4, 0.3]
         assert decode(values, 0.5, low_threshold=0.3) == [(0, 3)]
         assert decode(values, 0.5) == [(1, 2)]
 
-    def test_times_are_those_of_the_ruler(self):
+    def test_times_are_those_of_the_grid(self):
         grid = FrameGrid(Fraction(32000, 640 * 4))
-        (event,) = decode_events(column(*[0] * 25, 1, 1), grid, Decoding.uniform(["dog"]))
+        (event,) = decode_events(scores_of([0] * 25 + [1, 1], grid), Decoding.uniform(["dog"]))
         assert event == Event(2.0, 2.16, "dog", 1.0)
 
 
-class TestGate:
-    DECODING = Decoding.uniform(["dog", "cat"], 0.5, clip_threshold=0.3)
+class TestClipThreshold:
+    LABELS = ("dog", "cat")
+    DECODING = Decoding.uniform(LABELS, 0.5, clip_threshold=0.3)
 
-    def test_a_class_whose_clip_probability_is_below_gives_no_events(self):
-        probs = np.ones((4, 2))
-        events = decode_events(probs, RULER, self.DECODING, np.array([0.3, 0.29]))
-        assert [event.label for event in events] == ["dog"]
+    def decode(self, n_frames, clip_scores):
+        scores = FrameScores(np.ones((n_frames, 2)), self.LABELS, GRID, clip_scores=clip_scores)
+        return decode_events(scores, self.DECODING)
 
-    def test_a_gate_over_time_opens_and_closes(self):
-        gate = np.array([[0.1, 0.9]] * 3 + [[0.9, 0.1]] * 3)
-        events = decode_events(np.ones((6, 2)), RULER, self.DECODING, gate)
+    def test_a_class_whose_clip_level_score_is_below_gives_no_events(self):
+        assert [event.label for event in self.decode(4, [0.3, 0.29])] == ["dog"]
+
+    def test_clip_level_scores_per_frame_allow_events_in_a_part(self):
+        events = self.decode(6, [[0.1, 0.9]] * 3 + [[0.9, 0.1]] * 3)
         assert [(e.label, e.onset, e.offset) for e in events] == [
             ("cat", 0.0, 0.24),
             ("dog", 0.24, 0.48),
         ]
 
-    def test_a_gate_without_clip_probs_is_told_and_not_left_out(self):
-        with pytest.raises(
-            SettingError, match=r"'dog' has a clip_threshold of .*: pass clip_probs"
-        ):
-            decode_events(np.ones((6, 2)), RULER, self.DECODING)
+    def test_a_clip_threshold_without_clip_level_scores_is_an_error(self):
+        with pytest.raises(SettingError, match=r"clip_threshold of 0\.3 needs clip-level scores"):
+            self.decode(6, None)
 
 
 class TestMedian:
@@ -207,17 +248,17 @@ class TestMedian:
         ("frames", "expected"), [(0, 1), (1, 1), (1.9, 1), (2, 3), (3, 3), (3.9, 3), (4, 5), (5, 5)]
     )
     def test_the_window_is_the_nearest_odd_number_of_frames(self, frames, expected):
-        assert window_frames(frames * HOP, RULER) == expected
+        assert window_frames(frames * HOP, GRID) == expected
 
     def test_a_window_must_be_odd(self):
         with pytest.raises(SettingError, match="odd"):
-            median_filter(column(1, 0), 2)
+            median_filter(np.array([1.0, 0.0]), 2)
 
     def test_blocks_change_nothing(self, monkeypatch):
-        probs = np.random.default_rng(0).random((500, 3))
-        whole = median_filter(probs, 9)
+        scores = np.random.default_rng(0).random((500, 3))
+        whole = median_filter(scores, 9)
         monkeypatch.setattr("earmark.inference.decoding._MEDIAN_BLOCK", 100)
-        np.testing.assert_array_equal(median_filter(probs, 9), whole)
+        np.testing.assert_array_equal(median_filter(scores, 9), whole)
 
 
 class TestGapsAndLengths:
@@ -236,7 +277,7 @@ class TestGapsAndLengths:
 
     def test_the_score_is_the_mean_over_the_event_with_its_filled_gaps(self):
         decoding = Decoding.uniform(["dog"], 0.5, max_gap=HOP)
-        (event,) = decode_events(column(0, 0.9, 0.3, 0.6), RULER, decoding)
+        (event,) = decode_events(scores_of([0, 0.9, 0.3, 0.6]), decoding)
         assert event.score == pytest.approx(0.6)
 
     def test_runs_that_touch_both_ends_are_found(self):
@@ -247,37 +288,45 @@ class TestGapsAndLengths:
 
 class TestDuration:
     def test_the_last_event_is_cut(self):
-        (event,) = decode_events(np.ones((4, 1)), RULER, Decoding.uniform(["dog"]), duration=0.3)
+        (event,) = decode_events(scores_of([1] * 4, duration=0.3), Decoding.uniform(["dog"]))
         assert event.offset == 0.3
 
     def test_frames_behind_the_end_take_no_part(self):
-        probs = column(0, 0, 1, 1, 1)
-        assert decode_events(probs, RULER, Decoding.uniform(["dog"]), duration=0.16) == []
+        scores = scores_of([0, 0, 1, 1, 1], duration=0.16)
+        assert decode_events(scores, Decoding.uniform(["dog"])) == []
 
     def test_a_clip_without_frames_has_no_events(self):
         decoding = Decoding.uniform(["dog"], median=1.0, max_gap=1.0)
-        assert decode_events(np.zeros((0, 1)), RULER, decoding) == []
-        assert decode_events(np.ones((3, 1)), RULER, decoding, duration=0.0) == []
+        assert decode_events(scores_of([]), decoding) == []
+        assert decode_events(scores_of([1] * 3, duration=0.0), decoding) == []
 
 
 def test_events_come_in_order_of_time_over_all_classes():
-    probs = np.array([[0, 1], [1, 0], [0, 1], [1, 1]])
-    events = decode_events(probs, RULER, Decoding.uniform(["dog", "cat"]))
+    scores = FrameScores([[0, 1], [1, 0], [0, 1], [1, 1]], ["dog", "cat"], GRID)
+    events = decode_events(scores, Decoding.uniform(["dog", "cat"]))
     assert events == sorted(events)
     assert len(events) == 4
 
 
-def test_a_day_of_seventeen_classes_takes_a_few_seconds():
+def test_a_day_of_seventeen_classes_is_decoded_as_its_parts_are():
+    """Runs of 100 frames, so that the median and the gaps cross no border between parts."""
     rng = np.random.default_rng(0)
-    probs = np.repeat(rng.random((10_800, 17), dtype=np.float32), 100, axis=0)
+    coarse = rng.random((10_800, 17), dtype=np.float32)
+    coarse[::1080] = 0
+    scores = np.repeat(coarse, 100, axis=0)
     labels = [f"class {at}" for at in range(17)]
     decoding = Decoding.uniform(
         labels, 0.9, low_threshold=0.5, median=0.5, min_duration=0.3, max_gap=0.3
     )
-    begin = time.perf_counter()
-    events = decode_events(probs, RULER, decoding)
-    assert time.perf_counter() - begin < 10  # about 1 s on an idle core
+    events = decode_events(FrameScores(scores, labels, GRID), decoding)
     assert len(events) > 1000
+    by_parts = []
+    for first in range(0, len(scores), 108_000):
+        part = FrameScores(scores[first : first + 108_000], labels, GRID)
+        for event in decode_events(part, decoding):
+            onset, offset = (GRID.index(time) + first for time in (event.onset, event.offset))
+            by_parts.append((GRID.onset(onset), GRID.onset(offset), event.label))
+    assert [(e.onset, e.offset, e.label) for e in events] == sorted(by_parts)
 
 
 class TestSettings:
@@ -290,8 +339,13 @@ class TestSettings:
     def test_one_class_is_replaced_and_no_other(self):
         decoding = Decoding.uniform(["dog", "cat"], 0.5, low_threshold=0.2)
         other = decoding.replaced("cat", min_duration=1.0, threshold=0.6)
-        assert other.rule("dog") == decoding.rule("dog")
-        assert other.rule("cat") == Rule(0.6, 0.2, 0.0, 1.0, 0.0, 0.0)
+        assert other["dog"] == decoding["dog"]
+        assert other["cat"] == Rule(0.6, 0.2, 0.0, 1.0, 0.0, 0.0)
+
+    def test_some_classes_are_selected_in_their_order(self):
+        decoding = Decoding(["a", "b", "c"], [Rule(0.1 * n, 0.1) for n in (1, 2, 3)])
+        some = decoding.select(["c", "a"])
+        assert some == Decoding(["c", "a"], [decoding["c"], decoding["a"]])
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -299,49 +353,75 @@ class TestSettings:
             ({"threshold": 0.0}, "0 < low_threshold <= threshold <= 1"),
             ({"threshold": 1.2}, "0 < low_threshold <= threshold <= 1"),
             ({"low_threshold": 0.6}, "low_threshold=0.6 and threshold=0.5"),
-            ({"median": -1}, "median of 'dog' must be .* Got -1"),
-            ({"max_gap": float("nan")}, "max_gap of 'dog' must be .* Got nan"),
-            ({"min_duration": "1"}, "min_duration of 'dog' must be .* Got '1'"),
-            ({"clip_threshold": 1.5}, "clip_threshold of 'dog' must be from 0 to 1"),
-            ({"clip_threshold": True}, "clip_threshold of 'dog'"),
+            ({"median": -1}, "rule of 'dog' .*median must be .* Got -1"),
+            ({"max_gap": float("nan")}, "rule of 'dog' .*max_gap must be .* Got nan"),
+            ({"min_duration": "1"}, "rule of 'dog' .*min_duration must be .* Got '1'"),
+            ({"clip_threshold": 1.5}, "rule of 'dog' .*clip_threshold must be from 0 to 1"),
+            ({"clip_threshold": True}, "rule of 'dog' .*clip_threshold"),
             ({"medain": 1}, "did you mean 'median'"),
         ],
     )
-    def test_what_cannot_work_is_told_with_class_and_value(self, changes, message):
+    def test_what_cannot_work_is_an_error_with_class_and_value(self, changes, message):
         with pytest.raises(SettingError, match=message):
             Decoding.uniform(["dog"]).replaced("dog", **changes)
 
     @pytest.mark.parametrize(
-        ("settings", "message"),
+        ("rules", "message"),
         [
-            (None, "table of settings. Got None"),
-            ({"labels": ["dog"]}, "has no 'threshold'"),
-            ({**Decoding.uniform(["dog"]).to_dict(), "treshold": [1]}, "did you mean 'threshold'"),
-            ({**Decoding.uniform(["dog"]).to_dict(), "median": [1, 2]}, "each of 1 classes. Got 2"),
-            ({**Decoding.uniform(["dog"]).to_dict(), "median": 1}, "median must be a list"),
-            ({**Decoding.uniform(["dog"]).to_dict(), "labels": "d"}, "labels must be a list"),
-            ({**Decoding.uniform(["a", "b"]).to_dict(), "labels": ["a", "a"]}, "once"),
+            (None, "maps each label to its settings. Got None"),
+            (["dog"], "maps each label to its settings"),
+            ({"dog": 0.5}, "maps each label to its settings"),
+            ({"dog": {"treshold": 0.5}}, "did you mean 'threshold'"),
+            ({"dog": {"median": [1, 2]}}, r"rule of 'dog' .*median .* Got \[1, 2\]"),
+            ({"dog": {"threshold": 0.2}}, "low_threshold=0.5 and threshold=0.2"),
+            ({"": {}}, "labels must name each class once"),
         ],
     )
-    def test_a_table_of_settings_is_read_strictly(self, settings, message):
+    def test_a_table_of_settings_is_read_strictly(self, rules, message):
         with pytest.raises(SettingError, match=message):
-            Decoding.from_dict(settings)
+            Decoding.from_dict(rules)
 
-    def test_a_label_that_is_not_there_is_told_with_the_nearest(self):
-        with pytest.raises(SettingError, match="did you mean 'dog'"):
-            Decoding.uniform(["dog", "cat"]).rule("dogs")
+    def test_a_setting_that_is_not_in_a_table_has_its_default(self):
+        assert Decoding.from_dict({"dog": {"median": 0.4}}) == Decoding(["dog"], [Rule(median=0.4)])
 
     @pytest.mark.parametrize(
-        ("probs", "clip_probs", "message"),
+        ("labels", "rules", "message"),
         [
-            (np.zeros((3, 2)), None, r"\(frames, 1\).*\(3, 2\)"),
-            (np.zeros(3), None, r"Got the shape \(3,\)"),
-            (np.full((3, 1), 1.5), None, "pass logits through a sigmoid"),
-            (np.full((3, 1), np.nan), None, "probabilities from 0 to 1"),
-            (np.zeros((3, 1)), np.zeros(2), r"Got the shape \(2,\)"),
-            (np.zeros((3, 1)), np.array([np.nan]), "clip_probs must be probabilities"),
+            ("d", [Rule()], "labels must be a list"),
+            (["a", "a"], [Rule()] * 2, "labels must name each class once"),
+            (["a", 1], [Rule()] * 2, "labels must name each class once"),
+            (["a"], Rule(), "rules must be a list"),
+            (["a"], [Rule()] * 2, "rules must be 1 rules, one per label"),
+            (["a"], [0.5], "rules must be 1 rules, one per label"),
         ],
     )
-    def test_wrong_shapes_and_values_are_told(self, probs, clip_probs, message):
+    def test_there_is_one_rule_per_label(self, labels, rules, message):
         with pytest.raises(SettingError, match=message):
-            decode_events(probs, RULER, Decoding.uniform(["dog"]), clip_probs)
+            Decoding(labels, rules)
+
+    def test_an_unknown_label_is_an_error_with_the_nearest(self):
+        with pytest.raises(SettingError, match="did you mean 'dog'"):
+            Decoding.uniform(["dog", "cat"])["dogs"]
+        with pytest.raises(SettingError, match="did you mean 'median'"):
+            Decoding.uniform(["dog"], medain=0.4)
+
+    def test_scores_of_other_classes_are_refused(self):
+        scores = FrameScores(np.zeros((3, 2)), ["dog", "cat"], GRID)
+        for labels in (["dog"], ["cat", "dog"]):
+            with pytest.raises(SettingError, match="the scores are of dog, cat"):
+                decode_events(scores, Decoding.uniform(labels))
+
+    @pytest.mark.parametrize(
+        ("score", "clip_score", "message"),
+        [
+            (1.5, None, "frame-level scores must be probabilities.*pass logits through a sigmoid"),
+            (-0.5, None, "frame-level scores must be probabilities from 0 to 1"),
+            (0.5, 1.5, "clip-level scores must be probabilities from 0 to 1"),
+        ],
+    )
+    def test_scores_that_are_no_probabilities_are_not_decoded(self, score, clip_score, message):
+        clip_scores = None if clip_score is None else [clip_score]
+        with pytest.raises(SettingError, match=message):
+            decode_events(
+                scores_of([score] * 3, clip_scores=clip_scores), Decoding.uniform(["dog"])
+            )

@@ -1,22 +1,27 @@
-"""The detector: right times, any length, flat memory."""
+"""The detector: right times, any source, any length, constant memory."""
 
 import io
+import logging
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import numpy as np
 import pytest
+import soundfile
+import soxr
 import torch
 from tones import RATE, SMALL, make_tone_clip, write_tones
 
 from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig, log_mel
-from earmark.errors import AudioError, SettingError
+from earmark.errors import AudioError, DataError, SettingError
 from earmark.formats.events import Event
+from earmark.formats.scores import read_scores
+from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
-from earmark.inference.detector import Detector, load
+from earmark.inference.detector import Detector, load, name_recordings
 from earmark.inference.model_file import Bundle
 from earmark.nn.model import PRESETS, Model, ModelConfig
 from earmark.training.api import MODEL, train, tune
@@ -30,12 +35,12 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tones")
     write_tones(folder, 96, seed=1, prefix="train")
     write_tones(folder, 32, seed=2, prefix="valid")
-    # Kernels of one frame and known onsets: how sharply a network times is a matter of what it
-    # sees and learns from, and this room is about the detector not shifting it.
-    words = [*SMALL, "model.kernel=1", "training.max_epochs=30", "training.threads=1"]
-    words += ["training.schedule=cosine"]
+    # Kernels of one frame and known onsets: how exact a network is in time depends on its input
+    # and its training, and these tests are about the detector, which must not shift anything.
+    overrides = [*SMALL, "model.kernel=1", "training.max_epochs=30", "training.threads=1"]
+    overrides += ["training.schedule=cosine"]
     tables = (folder / "train_weak.tsv", folder / "valid_weak.tsv", folder / "audio")
-    train(*tables, folder / "run", settings=words, strong=folder / "train_strong.tsv")
+    train(*tables, folder / "run", settings=overrides, strong=folder / "train_strong.tsv")
     return folder
 
 
@@ -50,11 +55,11 @@ def scene(events, seconds, seed=9):
 
 def test_a_tone_from_2_to_3_seconds_comes_back_within_one_frame(detector):
     for label in ("low", "high"):
-        found = detector.detect(scene([Event(2.0, 3.0, label)], 4.0), RATE)
-        assert [event.label for event in found] == [label]
-        assert found[0].onset == pytest.approx(2.0, abs=ONE)
-        assert found[0].offset == pytest.approx(3.0, abs=ONE)
-        assert found[0].score > 0.5
+        (event,) = detector.detect(scene([Event(2.0, 3.0, label)], 4.0), RATE)
+        assert event.label == label
+        assert event.onset == pytest.approx(2.0, abs=ONE)
+        assert event.offset == pytest.approx(3.0, abs=ONE)
+        assert event.score > 0.5
 
 
 @pytest.mark.parametrize("shift", [0.4, 0.8, 8.0, 16.08])
@@ -68,77 +73,80 @@ def test_shifting_the_audio_shifts_the_events_alike(detector, shift):
 
 
 def test_a_long_recording_is_read_in_windows_and_nothing_is_lost_between_them(detector):
-    truth = [Event(1.0 + 3 * n, 2.0 + 3 * n, ("low", "high")[n % 2]) for n in range(20)]
-    found = detector.detect(scene(truth, 62.0), RATE)
-    assert [event.label for event in found] == [event.label for event in truth]
-    for event, true in zip(found, truth, strict=True):
+    reference = [Event(1.0 + 3 * n, 2.0 + 3 * n, ("low", "high")[n % 2]) for n in range(20)]
+    estimate = detector.detect(scene(reference, 62.0), RATE)
+    assert [event.label for event in estimate] == [event.label for event in reference]
+    for event, true in zip(estimate, reference, strict=True):
         assert event.onset == pytest.approx(true.onset, abs=2 * ONE)
         assert event.offset == pytest.approx(true.offset, abs=2 * ONE)
 
 
 @pytest.mark.parametrize("seconds", [0.05, 0.5, 3.99, 4.0, 4.01, 5.99, 6.0, 6.05, 8.0, 12.34])
-def test_the_curve_covers_the_recording_whatever_its_length(detector, seconds):
-    curve = detector.frame_probs(scene([], seconds), RATE)
-    assert len(curve.probs) == curve.grid.count(seconds)
-    assert curve.probs.shape == curve.clip_probs.shape == (len(curve.times), 2)
-    assert curve.duration == pytest.approx(seconds, abs=1 / RATE)
-    assert curve.times[0] == pytest.approx(HOP / 2)
-    assert ((curve.probs >= 0) & (curve.probs <= 1)).all()
+def test_the_scores_cover_the_recording_whatever_its_length(detector, seconds):
+    found = detector.frame_scores(scene([], seconds), RATE)
+    assert len(found) == found.grid.count(seconds)
+    assert found.scores.shape == found.clip_scores.shape == (len(found.times), 2)
+    assert found.duration == pytest.approx(seconds, abs=1 / RATE)
+    assert found.times[0] == pytest.approx(HOP / 2)
+    assert found.labels == detector.labels
+    assert ((found.scores >= 0) & (found.scores <= 1)).all()
 
 
-def test_a_recording_of_one_window_is_what_the_network_says_of_it(detector):
+def test_a_recording_of_one_window_has_the_scores_of_the_plain_network(detector):
     wave = scene([Event(1.0, 2.0, "low")], 4.0)
     with torch.no_grad():
-        want = detector.model(log_mel(wave, detector.bundle.features).unsqueeze(0))
-    curve = detector.frame_probs(wave, RATE)
-    np.testing.assert_allclose(curve.probs, want.frame_probs[0].numpy(), atol=1e-6)
-    np.testing.assert_allclose(curve.clip_probs[0], want.clip_probs[0].numpy(), atol=1e-6)
+        want = detector.model(log_mel(wave, detector.bundle.feature_config).unsqueeze(0))
+    found = detector.frame_scores(wave, RATE)
+    np.testing.assert_allclose(found.scores, want.frame_probs[0].numpy(), atol=1e-6)
+    np.testing.assert_allclose(found.clip_scores[0], want.clip_probs[0].numpy(), atol=1e-6)
     tags = detector.tags(wave, RATE)
     assert tags["low"] > 0.5 > tags["high"]
 
 
-def plain_curve(model, detector, wave):
-    """The reference: convolutions over the whole, every window by itself, a loop over frames."""
+def plain_scores(model, detector, wave):
+    """The brute-force twin: convolutions over the whole, window by window, a loop over frames."""
     dtype = next(model.parameters()).dtype
-    features = log_mel(wave, detector.bundle.features).to(dtype)
-    pool, window, hop = detector.bundle.model.time_pool, detector._window, detector._hop
+    config = detector.bundle.model_config
+    features = log_mel(wave, detector.bundle.feature_config).to(dtype)
+    n_input = detector.bundle.feature_config.frames.count(detector.bundle.window)
+    window = max(1, n_input // config.time_pool)  # in output frames, as all that follows
+    hop = max(1, window // 2)
+    n_frames, n_classes = config.n_frames(len(features)), len(detector.labels)
     starts = [0]
-    while starts[-1] + window + hop <= len(features):
+    while starts[-1] + window + hop <= n_frames:
         starts.append(starts[-1] + hop)
-    if starts[-1] + window < len(features):
-        rest = len(features) - starts[-1] - window
-        starts.append(starts[-1] + -(-rest // pool) * pool)
-    n_frames, n_classes = detector.bundle.model.n_frames(len(features)), len(detector.labels)
-    total, gate = np.zeros((n_frames, n_classes + 1)), np.zeros((n_frames, n_classes))
+    if starts[-1] + window < n_frames:
+        starts.append(n_frames - window)
+    total, clip_scores = np.zeros((n_frames, n_classes + 1)), np.zeros((n_frames, n_classes))
     with torch.no_grad():
         encoded, _ = model.encode(features.unsqueeze(0))
     for start in starts:
         with torch.no_grad():
-            prediction = model.classify(encoded[:, start // pool : (start + window) // pool])
+            prediction = model.classify(encoded[:, start : start + window])
         probs = prediction.frame_probs[0].double().numpy()
         for i, row in enumerate(probs):
             weight = min(i + 1, len(probs) - i)
-            total[start // pool + i] += [*(weight * row), weight]
-        over = slice(start // pool, start // pool + len(probs))
-        gate[over] = np.maximum(gate[over], prediction.clip_probs[0].numpy())
-    return total[:, :-1] / total[:, -1:], gate
+            total[start + i] += [*(weight * row), weight]
+        over = slice(start, start + len(probs))
+        clip_scores[over] = np.maximum(clip_scores[over], prediction.clip_probs[0].numpy())
+    return total[:, :-1] / total[:, -1:], clip_scores
 
 
 @pytest.mark.parametrize("seconds", [3.0, 4.02, 6.0, 8.05, 13.7, 70.0])
 def test_windows_are_merged_as_plain_sums_would_merge_them(detector, seconds):
     wave = scene([Event(1.0, 2.0, "low"), Event(seconds - 0.7, seconds, "high")], seconds)
-    probs, gate = plain_curve(detector.model, detector, wave)
-    exact, _ = plain_curve(deepcopy(detector.model).double(), detector, wave)
-    curve = detector.frame_probs(wave, RATE)
-    rounding = np.abs(probs - exact).max()  # of single precision, in the plain network itself
-    np.testing.assert_allclose(curve.probs, exact, rtol=0, atol=4 * rounding)
-    np.testing.assert_allclose(curve.clip_probs, gate, rtol=0, atol=4 * rounding)
+    plain, clip_scores = plain_scores(detector.model, detector, wave)
+    exact, _ = plain_scores(deepcopy(detector.model).double(), detector, wave)
+    found = detector.frame_scores(wave, RATE)
+    rounding = np.abs(plain - exact).max()  # of single precision, in the plain network itself
+    np.testing.assert_allclose(found.scores, exact, rtol=0, atol=4 * rounding)
+    np.testing.assert_allclose(found.clip_scores, clip_scores, rtol=0, atol=4 * rounding)
     assert rounding < 1e-5
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_events_in_real_sound_are_those_of_the_plain_network(preset, esc50):
-    """Untrained, but with batch norms that have seen sound, and sure of itself."""
+    """Untrained, but with batch norms of real sound, and with scores far from 0.5."""
     files = sorted((esc50 / "audio").glob("*.ogg"))[::200]
     wave = np.concatenate([read_audio(file)[0] for file in files])  # 33 s
     features = FeatureConfig(mean=(-8.0,), std=(3.0,))
@@ -154,18 +162,22 @@ def test_events_in_real_sound_are_those_of_the_plain_network(preset, esc50):
     labels = tuple("abcde")
     decoding = Decoding.uniform(labels, 0.5, low_threshold=0.45, clip_threshold=0.3)
     detector = Detector(Bundle(labels, features, model.config, model.state_dict(), decoding))
-    probs, gate = plain_curve(detector.model, detector, wave)
-    curve = detector.frame_probs(wave, features.sample_rate)
-    np.testing.assert_allclose(curve.probs, probs, atol=1e-5)
-    found = detector.decode(curve)
-    wanted = decode_events(probs, detector.grid, decoding, gate, len(wave) / features.sample_rate)
-    assert len(found) > 10
-    assert [e[:3] for e in map(tuple_of, found)] == [e[:3] for e in map(tuple_of, wanted)]
-    assert [e.score for e in found] == pytest.approx([e.score for e in wanted], abs=1e-5)
+    plain, clip_scores = plain_scores(detector.model, detector, wave)
+    found = detector.frame_scores(wave, features.sample_rate)
+    np.testing.assert_allclose(found.scores, plain, atol=1e-5)
+    estimate = detector.decode(found)
+    duration = len(wave) / features.sample_rate
+    wanted = decode_events(
+        FrameScores(plain, labels, detector.grid, duration=duration, clip_scores=clip_scores),
+        decoding,
+    )
+    assert len(estimate) > 10
+    assert [e[:3] for e in map(tuple_of, estimate)] == [e[:3] for e in map(tuple_of, wanted)]
+    assert [e.score for e in estimate] == pytest.approx([e.score for e in wanted], abs=1e-5)
 
 
 @pytest.mark.parametrize("seconds", [19.9, 41.0, 70.3])
-def test_strips_see_what_lies_beside_them(seconds):
+def test_strips_take_their_margins_from_their_neighbours(seconds):
     """Kernels of three frames, so that a strip without its margins would show at every edge."""
     torch.manual_seed(0)
     config = ModelConfig.preset(
@@ -183,9 +195,9 @@ def test_strips_see_what_lies_beside_them(seconds):
     labels = ("low", "high")
     bundle = Bundle(labels, features, config, model.state_dict(), Decoding.uniform(labels))
     detector = Detector(bundle, threads=2)
-    exact, _ = plain_curve(deepcopy(model).double(), detector, wave)
+    exact, _ = plain_scores(deepcopy(model).double(), detector, wave)
     assert exact.std(0).min() > 0.01
-    np.testing.assert_allclose(detector.frame_probs(wave, RATE).probs, exact, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(detector.frame_scores(wave, RATE).scores, exact, rtol=0, atol=1e-5)
 
 
 def tuple_of(event):
@@ -194,10 +206,12 @@ def tuple_of(event):
 
 def test_the_number_of_threads_changes_no_bit(detector):
     wave = scene([Event(3.0, 5.0, "low"), Event(80.0, 81.0, "high")], 90.0)
-    curves = [Detector(detector.bundle, threads=n).frame_probs(wave, RATE) for n in (1, 2, 3)]
-    for curve in curves[1:]:
-        np.testing.assert_array_equal(curve.probs, curves[0].probs)
-        np.testing.assert_array_equal(curve.clip_probs, curves[0].clip_probs)
+    first, *others = (
+        Detector(detector.bundle, threads=n).frame_scores(wave, RATE) for n in (1, 2, 3)
+    )
+    for other in others:
+        np.testing.assert_array_equal(other.scores, first.scores)
+        np.testing.assert_array_equal(other.clip_scores, first.clip_scores)
     with pytest.raises(SettingError, match="threads"):
         Detector(detector.bundle, threads=-1)
 
@@ -206,25 +220,120 @@ def test_a_service_may_detect_from_several_threads_and_keeps_its_own_number_of_t
     waves = [scene([Event(2.0 + n, 3.0 + n, "low")], 20.0, seed=n) for n in range(6)]
     before = torch.get_num_threads()
     with ThreadPoolExecutor(6) as service:
-        found = list(service.map(lambda wave: detector.detect(wave, RATE), waves))
-    assert found == [detector.detect(wave, RATE) for wave in waves]
+        events = list(service.map(lambda wave: detector.detect(wave, RATE), waves))
+    assert events == [detector.detect(wave, RATE) for wave in waves]
     assert torch.get_num_threads() == before
 
 
-def test_files_of_any_rate_and_open_files_are_read_alike(detector, tmp_path):
-    import soxr
+@pytest.fixture
+def wave():
+    return scene([Event(2.0, 3.0, "low"), Event(4.5, 5.5, "high")], 7.0)
 
-    wave = scene([Event(2.0, 3.0, "low")], 4.0)
-    write_audio(tmp_path / "A.WAV", wave, RATE)
+
+def test_a_path_a_file_an_array_and_a_tensor_give_the_same_events(detector, wave, tmp_path):
+    path = tmp_path / "A.WAV"
+    soundfile.write(path, wave, RATE, subtype="FLOAT")
+    expected = detector.detect(path)
+    assert [event.label for event in expected] == ["low", "high"]
+    assert detector.detect(str(path)) == expected
+    assert detector.detect(io.BytesIO(path.read_bytes())) == expected
+    with path.open("rb") as file:
+        assert detector.detect(file) == expected
+    assert detector.detect(wave, RATE) == expected
+    assert detector.detect(wave.astype(np.float64), RATE) == expected
+    assert detector.detect(torch.from_numpy(wave), RATE) == expected
+    assert detector.detect(torch.from_numpy(wave).requires_grad_(), np.int64(RATE)) == expected
+
+
+def test_channels_on_either_axis_are_averaged(detector, wave):
+    rng = np.random.default_rng(0)
+    noise = 0.01 * rng.standard_normal(len(wave)).astype(np.float32)
+    stereo = np.stack([wave + noise, wave - 2 * noise])
+    expected = detector.frame_scores(stereo.mean(axis=0), RATE)
+    for source in (stereo, stereo.T, torch.from_numpy(stereo), torch.from_numpy(stereo.T)):
+        found = detector.frame_scores(source, RATE)
+        np.testing.assert_array_equal(found.scores, expected.scores)
+        assert detector.detect(source, RATE) == detector.decode(expected)
+    (alone,) = {tuple(detector.detect(x, RATE)) for x in (wave, wave[None], wave[:, None])}
+    assert len(alone) == 2
+
+
+@pytest.mark.parametrize("rate", [4000, 11025, 16000, 44100])
+def test_any_sample_rate_is_resampled_as_a_file_of_it_is(detector, wave, rate, tmp_path):
+    other = soxr.resample(wave, RATE, rate)
+    soundfile.write(tmp_path / "a.wav", other, rate, subtype="FLOAT")
+    resampled, _ = read_audio(tmp_path / "a.wav", RATE)
+    expected = detector.frame_scores(resampled, RATE)
+    for found in (detector.frame_scores(other, rate), detector.frame_scores(tmp_path / "a.wav")):
+        np.testing.assert_array_equal(found.scores, expected.scores)
+        np.testing.assert_array_equal(found.clip_scores, expected.clip_scores)
+        assert found.duration == expected.duration
+    if rate > 4000:  # a tone of 2200 Hz needs more
+        for event, original in zip(
+            detector.detect(other, rate), detector.detect(wave, RATE), strict=True
+        ):
+            assert event.label == original.label
+            assert event.onset == pytest.approx(original.onset, abs=ONE)
+            assert event.offset == pytest.approx(original.offset, abs=ONE)
+
+
+def test_blocks_of_a_waveform_change_no_bit_of_the_resampled(detector, wave, monkeypatch):
     other = soxr.resample(wave, RATE, 44100)
-    write_audio(tmp_path / "b.flac", np.stack([other, other]).mean(0), 44100)
-    first = detector.detect(tmp_path / "A.WAV")
-    assert detector.detect(tmp_path / "b.flac")[0].onset == first[0].onset
-    stream = io.BytesIO((tmp_path / "A.WAV").read_bytes())
-    assert detector.detect(stream) == first
+    expected = detector.frame_scores(other, 44100)
+    monkeypatch.setattr("earmark.inference.detector.BLOCK", 10_007)
+    np.testing.assert_array_equal(detector.frame_scores(other, 44100).scores, expected.scores)
 
 
-def test_memory_stays_flat_over_a_long_recording(detector, tmp_path):
+def test_a_folder_with_a_broken_file_keeps_the_others(detector, wave, tmp_path, caplog):
+    (tmp_path / "sub").mkdir()
+    write_audio(tmp_path / "a.wav", wave, RATE)
+    write_audio(tmp_path / "sub" / "c.wav", wave[::-1].copy(), RATE)
+    (tmp_path / "b.wav").write_bytes(b"no audio at all")
+    (tmp_path / "notes.txt").write_text("not a recording")
+    with caplog.at_level(logging.WARNING, logger="earmark"):
+        events = detector.detect_files(tmp_path, scores=tmp_path / "scores")
+    assert list(events) == ["a.wav", "sub/c.wav"]
+    assert events["a.wav"] == detector.detect(tmp_path / "a.wav")
+    assert list(events.failed) == ["b.wav"]
+    assert isinstance(events.failed["b.wav"], AudioError)
+    (record,) = caplog.records
+    assert record.getMessage() == str(events.failed["b.wav"])
+    assert "b.wav" in record.getMessage()
+    tables = read_scores(tmp_path / "scores")
+    assert sorted(tables) == ["a", "sub/c"]
+    expected = detector.frame_scores(tmp_path / "a.wav")
+    np.testing.assert_array_equal(tables["a.wav"].scores, expected.scores)
+    np.testing.assert_array_equal(tables["a.wav"].edges, expected.edges)
+
+
+def test_files_and_folders_may_be_detected_together(detector, wave, tmp_path):
+    for name in ("a.wav", "more/b.wav"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_audio(tmp_path / name, wave, RATE)
+    events = detector.detect_files([tmp_path / "a.wav", str(tmp_path / "more")])
+    assert list(events) == ["a.wav", "b.wav"]
+    assert events.failed == {}
+    assert list(detector.detect_files(tmp_path / "a.wav")) == ["a.wav"]
+    missing = detector.detect_files([tmp_path / "a.wav", tmp_path / "none.wav"])
+    assert (list(missing), list(missing.failed)) == (["a.wav"], ["none.wav"])
+
+
+def test_two_recordings_with_one_name_are_refused(detector, wave, tmp_path):
+    for name in ("x/a.wav", "y/a.wav", "y/a.flac"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_audio(tmp_path / name, wave[:800], RATE)
+    with pytest.raises(DataError, match=r"x/a\.wav and .*y/a\.wav have the same name"):
+        detector.detect_files([tmp_path / "x", tmp_path / "y"])
+    with pytest.raises(DataError, match="the same without their suffix"):  # of one table of scores
+        detector.detect_files(tmp_path / "y", scores=tmp_path / "scores")
+    assert not (tmp_path / "scores").exists()
+    assert list(name_recordings([tmp_path / "x", tmp_path / "x"])) == ["a.wav"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no recording"):
+        detector.detect_files(tmp_path / "empty")
+
+
+def test_memory_does_not_grow_with_the_recording(detector, tmp_path):
     def peak(seconds):
         path = tmp_path / f"{seconds}.wav"
         write_audio(path, np.tile(scene([Event(2.0, 3.0, "low")], 10.0), seconds // 10), RATE)
@@ -236,7 +345,7 @@ def test_memory_stays_flat_over_a_long_recording(detector, tmp_path):
 
     peak(60)
     short, long = peak(60), peak(600)
-    assert long - short < 10 * 60 * 12.5 * 2 * 8 * 10  # the curve itself, and some room
+    assert long - short < 10 * 60 * 12.5 * 2 * 8 * 10  # the scores themselves, and a margin
 
 
 def test_it_is_saved_and_loaded(detector, tmp_path):
@@ -253,24 +362,54 @@ def test_another_decoding_may_be_given(detector):
 
 def test_the_model_file_records_how_it_was_tuned(detector, folder):
     assert detector.bundle.tuning["supervision"] == "weak"
-    weak, found = tune(detector, folder / "valid_weak.tsv", folder / "audio")
-    assert weak.bundle.tuning["supervision"] == found.supervision == "weak"
-    assert found.score >= found.start_score
+    weak, result = tune(detector, folder / "valid_weak.tsv", folder / "audio")
+    assert weak.bundle.tuning["supervision"] == result.supervision == "weak"
+    assert result.score >= result.start_score
     table = folder / "valid_strong.tsv"
-    strong, found = tune(detector, table, folder / "audio", strong=True, objective="f_measure")
+    strong, result = tune(detector, table, folder / "audio", strong=True, objective="f_measure")
     assert strong.bundle.tuning["supervision"] == "strong"
     assert strong.bundle.tuning["n_clips"] == 32
-    assert found.score >= found.start_score
+    assert result.score >= result.start_score
     assert strong.bundle.weights is detector.bundle.weights
 
 
-def test_wrong_input_gets_one_clear_sentence(detector, tmp_path):
+def test_a_path_or_file_that_cannot_be_read_is_an_audio_error(detector, tmp_path):
     with pytest.raises(AudioError, match=r"none\.wav"):
         detector.detect(tmp_path / "none.wav")
-    with pytest.raises(SettingError, match="sample_rate of 8000 Hz"):
-        detector.detect(np.zeros(8000, np.float32))
-    for wrong in (np.zeros(8000, np.int16), np.full(8000, np.nan, np.float32)):
-        with pytest.raises(SettingError, match="divide 16-bit numbers by 32768"):
-            detector.detect(wrong, RATE)
-    with pytest.raises(SettingError, match="mono"):
-        detector.detect(np.zeros((2, 8000), np.float32), RATE)
+    with pytest.raises(AudioError, match="empty"):
+        detector.detect(io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("source", "sample_rate", "message"),
+    [
+        (np.zeros(8000, np.float32), None, "needs its sample_rate"),
+        (torch.zeros(8000), None, "needs its sample_rate"),
+        (np.zeros(8000, np.int16), RATE, "divide 16-bit integers by 32768. Got int16"),
+        (torch.zeros(8000, dtype=torch.int32), RATE, "divide 16-bit integers .* Got int32"),
+        (np.full(8000, np.nan, np.float32), RATE, "Got float32 with NaN or infinity"),
+        (np.full((2, 8000), np.inf), RATE, "Got float64 with NaN or infinity"),
+        (np.zeros((2, 3, 8000), np.float32), RATE, r"Got the shape \(2, 3, 8000\)"),
+        (np.zeros(0, np.float32), RATE, r"not empty. Got the shape \(0,\)"),
+        (np.array(0.5), RATE, r"Got the shape \(\)"),
+        (np.zeros((100, 8000), np.float32), RATE, r"64 channels at most.*\(100, 8000\)"),
+        (np.zeros((8000, 100), np.float32), RATE, r"64 channels at most.*\(8000, 100\)"),
+        (np.zeros(8000, np.float32), 0, "whole number of Hz above 0. Got 0"),
+        (np.zeros(8000, np.float32), 44100.5, "whole number of Hz above 0. Got 44100.5"),
+        (np.zeros(8000, np.float32), True, "whole number of Hz above 0. Got True"),
+        (np.zeros(1, np.float32), 96000, "too short to be resampled from 96000 to 8000 Hz"),
+        ("street.wav", RATE, "sample_rate is for waveforms"),
+        (io.BytesIO(b"RIFF"), RATE, "sample_rate is for waveforms"),
+        ([0.0, 0.1], RATE, "a NumPy array or torch tensor. Got a list"),
+        (None, None, "a NumPy array or torch tensor. Got a NoneType"),
+    ],
+)
+def test_a_waveform_that_cannot_work_gets_one_sentence(detector, source, sample_rate, message):
+    with pytest.raises(SettingError, match=message) as caught:
+        detector.detect(source, sample_rate)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_device_is_refused(detector):
+    with pytest.raises(SettingError, match="no device 'gpu'; use 'cpu' or 'cuda'"):
+        Detector(detector.bundle, device="gpu")

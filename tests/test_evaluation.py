@@ -9,7 +9,7 @@ import pytest
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, read_events, write_events
-from earmark.formats.scores import ScoreCurve, ScoreCurves, write_curves
+from earmark.formats.scores import ScoreTable, write_scores
 from earmark.formats.tags import write_tags
 from earmark.metrics import (
     SCENARIO_1,
@@ -54,8 +54,8 @@ def some_curves(events, seed):
         for event in of_file:
             rows = slice(int(event.onset * 10), int(event.offset * 10) + 1)
             scores[rows, LABELS.index(event.label)] += 0.3
-        curves[name] = ScoreCurve(np.arange(101) / 10, scores)
-    return ScoreCurves(LABELS, curves)
+        curves[name] = (np.arange(101) / 10, scores)
+    return ScoreTable(LABELS, curves)
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +94,10 @@ class TestParts:
         assert scores["clip"]["overall"]["f_measure"]["f_measure"] == 1
 
     def test_the_order_of_the_columns_of_scores_changes_nothing(self, ref, curves):
-        turned = {name: ScoreCurve(c.edges, c.scores[:, ::-1]) for name, c in curves.items()}
+        turned = {name: (c.edges, c.scores[:, ::-1]) for name, c in curves.items()}
         systems = [
             SystemOutput("a", scores=curves),
-            SystemOutput("b", scores=ScoreCurves(LABELS[::-1], turned)),
+            SystemOutput("b", scores=ScoreTable(LABELS[::-1], turned)),
         ]
         evaluation = evaluate(ref, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         for found in evaluation.differences["b"].values():
@@ -149,8 +149,8 @@ def whole():
             estimated = "cow" if label == "owl" else label
             found[name].append(Event(onset / 10, offset / 10, estimated))
             scores[onset:offset, FOUR.index(label)] += 0.4
-        curves[name] = ScoreCurve(np.arange(101) * 0.10000000001, scores)  # tenths, if rounded
-    return ref, found, ScoreCurves(FOUR, curves)
+        curves[name] = (np.arange(101) * 0.10000000001, scores)  # tenths, if rounded
+    return ref, found, ScoreTable(FOUR, curves)
 
 
 def score_alone(whole, part, other):
@@ -250,10 +250,10 @@ class TestSettings:
         self, whole, changed, n_of_events, n_of_curves
     ):
         ref, found, curves = whole
-        turned = {name: ScoreCurve(c.edges, c.scores[::-1]) for name, c in curves.items()}
+        turned = {name: (c.edges, c.scores[::-1]) for name, c in curves.items()}
         systems = [
             SystemOutput("a", found, scores=curves),
-            SystemOutput("b", ref, scores=ScoreCurves(FOUR, turned)),
+            SystemOutput("b", ref, scores=ScoreTable(FOUR, turned)),
         ]
         scoring = Scoring(**changed, psds=OWN_PSDS)
         evaluation = evaluate(ref, systems, scoring)
@@ -279,8 +279,8 @@ class TestSettings:
     def test_a_clip_scores_as_high_as_its_highest_frame(self):
         reference = SystemOutput("tags", tags={"a": ["dog"], "b": []})
         curves = {"a": [[0.0], [0.9], [0.0]], "b": [[0.5], [0.5], [0.5]]}
-        curves = {name: ScoreCurve([0, 1, 2, 3], scores) for name, scores in curves.items()}
-        output = SystemOutput("x", scores=ScoreCurves(["dog"], curves))
+        curves = {name: ([0, 1, 2, 3], scores) for name, scores in curves.items()}
+        output = SystemOutput("x", scores=ScoreTable(["dog"], curves))
         clip = evaluate(reference, [output], NO_BOOTSTRAP).systems[0].scores["clip"]
         assert clip["class_wise"]["dog"]["ranking"]["roc_auc"] == 1
 
@@ -364,7 +364,7 @@ class TestReading:
         assert read_system_output(tmp_path / "bare.tsv", weak=True).tags == {"a.wav": ("dog",)}
 
     def test_a_folder_of_scores_is_read_alone_or_with_a_table(self, tmp_path, ref, curves):
-        write_curves(tmp_path / "curves", curves)
+        write_scores(tmp_path / "curves", curves)
         write_events(tmp_path / "found.tsv", ref)
         assert read_system_output(tmp_path / "curves").events is None
         both = read_system_output(tmp_path / "found.tsv", tmp_path / "curves")

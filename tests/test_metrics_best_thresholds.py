@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, read_events
-from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.best_thresholds import (
     CollarCriterion,
     IntersectionCriterion,
@@ -80,7 +80,7 @@ def cases(draw):
         cell = st.integers(0, 4)
         rows = st.lists(cell, min_size=n_frames * len(labels), max_size=n_frames * len(labels))
         scores = np.reshape(draw(rows), (n_frames, len(labels)))
-        curves[name] = ScoreCurve(np.arange(n_frames + 1) * step, scores)
+        curves[name] = (np.arange(n_frames + 1) * step, scores)
         reference[name] = [
             Event(onset * step, (onset + length) * step, label)
             for onset, length, label in draw(
@@ -91,7 +91,7 @@ def cases(draw):
             )
         ]
     reference["a"].append(Event(0, step, labels[0]))
-    return reference, ScoreCurves(labels, curves)
+    return reference, ScoreTable(labels, curves)
 
 
 @settings(max_examples=60, deadline=None)
@@ -146,8 +146,8 @@ def in_seconds(scores, ref):
     scores, ref = np.array(scores), np.array(ref)
     labels = LABELS[: scores.shape[1]]
     events = [Event(at, at + 1, labels[column]) for at, column in np.argwhere(ref).tolist()]
-    curve = ScoreCurve(np.arange(len(scores) + 1.0), scores)
-    return {"a": events}, ScoreCurves(labels, {"a": curve})
+    curve = (np.arange(len(scores) + 1.0), scores)
+    return {"a": events}, ScoreTable(labels, {"a": curve})
 
 
 def try_all(scores):
@@ -234,8 +234,8 @@ def real(dcase2017):
         for event in events:
             inside = (edges[1:] > event.onset) & (edges[:-1] < event.offset)
             logits[inside, labels.index(event.label)] += 3
-        curves[name] = ScoreCurve(edges, 1 / (1 + np.exp(-logits)))
-    return reference, ScoreCurves(labels, curves)
+        curves[name] = (edges, 1 / (1 + np.exp(-logits)))
+    return reference, ScoreTable(labels, curves)
 
 
 def test_the_best_scores_of_real_lists_are_reached_by_their_thresholds(real):
@@ -272,7 +272,7 @@ def test_a_bootstrap_sample_has_the_best_score_of_its_files(real):
             curves = {copy: real[1][name] for copy, name in copies.items()}
             again = best_scores(
                 {copy: reference[name] for copy, name in copies.items()},
-                ScoreCurves(real[1].labels, curves),
+                ScoreTable(real[1].labels, curves),
                 criterion,
             )
             for name in ("f_measure", "error_rate"):
@@ -290,7 +290,7 @@ def test_precision_and_recall_are_those_at_each_threshold(real):
     reference = {
         name.removesuffix(".wav"): events for name, events in itertools.islice(real[0].items(), 20)
     }
-    curves = ScoreCurves(real[1].labels, {name: real[1][name] for name in reference})
+    curves = ScoreTable(real[1].labels, {name: real[1][name] for name in reference})
     found = count_thresholds(reference, curves, SegmentCriterion(1.0)).precision_recall()
     label = max(found, key=lambda name: len(found[name].threshold))
     own = found[label]
@@ -304,8 +304,8 @@ def test_precision_and_recall_are_those_at_each_threshold(real):
 
 
 class TestEdges:
-    curve = ScoreCurve([0, 1, 2], [[0.9, 0.3], [0.2, 0.3]])
-    curves = ScoreCurves(["cat", "dog"], {"a": curve})
+    curve = ([0, 1, 2], [[0.9, 0.3], [0.2, 0.3]])
+    curves = ScoreTable(["cat", "dog"], {"a": curve})
 
     def test_a_class_without_reference_is_nan_alone_but_counts_overall(self):
         result = best_scores({"a.wav": [Event(0, 2, "cat")]}, self.curves, SegmentCriterion(1.0))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
-from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.detections import find_detections
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds_scores
 from earmark.metrics.stacked_scores import stack_scores
@@ -76,13 +76,13 @@ def cases(draw):
     for name in "ab":
         cell = st.integers(0, 3)
         scores = draw(st.lists(st.tuples(cell, cell, cell), min_size=n_frames, max_size=n_frames))
-        curves[name] = ScoreCurve(np.arange(n_frames + 1) * 30.0, scores)
+        curves[name] = (np.arange(n_frames + 1) * 30.0, scores)
         reference[name] = []
         for label in LABELS:
             onset = draw(st.integers(0, 8)) * 30.0
             length = draw(st.integers(1, 4)) * 15.0
             reference[name].append(Event(onset, onset + length, label))
-    return reference, ScoreCurves(LABELS, curves)
+    return reference, ScoreTable(LABELS, curves)
 
 
 @settings(max_examples=60, deadline=None)
@@ -118,8 +118,8 @@ def test_the_detections_are_those_of_all_thresholds_and_each_ends_in_its_parent(
 def test_long_constant_or_rising_scores_take_no_time_per_frame():
     n_frames = 200_000
     for scores in (np.zeros(n_frames), np.arange(n_frames), np.arange(n_frames) % 2):
-        curve = ScoreCurve(np.arange(n_frames + 1), scores[:, None])
-        curves = ScoreCurves(["dog"], {"a": curve})
+        curve = (np.arange(n_frames + 1), scores[:, None])
+        curves = ScoreTable(["dog"], {"a": curve})
         assert psds_scores({"a": [Event(0, n_frames, "dog")]}, curves, dtc=0.5, gtc=0.5).value == 1
 
 
@@ -131,9 +131,9 @@ class TestBootstrap:
             f"{n}.wav": [Event(n % 5, n % 5 + 2, LABELS[n % 3]), Event(6, 8, LABELS[(n + 1) % 3])]
             for n in range(12)
         }
-        self.curves = ScoreCurves(
+        self.curves = ScoreTable(
             LABELS,
-            {n: ScoreCurve(np.arange(11.0), rng.normal(0, 1, (10, 3))) for n in self.reference},
+            {n: (np.arange(11.0), rng.normal(0, 1, (10, 3))) for n in self.reference},
         )
         self.setting = SCENARIO_2 | {"max_efpr": 2000.0}
         return count_psds(self.reference, self.curves, **self.setting)
@@ -160,15 +160,13 @@ class TestBootstrap:
             ]
             reference = {f"{copy}_{name}": self.reference[name] for name, copy in names}
             curves = {f"{copy}_{name}": self.curves[name] for name, copy in names}
-            again = psds_scores(reference, ScoreCurves(LABELS, curves), **self.setting)
+            again = psds_scores(reference, ScoreTable(LABELS, curves), **self.setting)
             assert value == pytest.approx(again.value, abs=1e-12)
 
     def test_concatenated_counts_are_those_of_all_files(self, counts):
         other = count_psds(
             self.reference,
-            ScoreCurves(
-                LABELS, {n: ScoreCurve(c.edges, -c.scores) for n, c in self.curves.items()}
-            ),
+            ScoreTable(LABELS, {n: (c.edges, -c.scores) for n, c in self.curves.items()}),
             **self.setting,
         )
         both = counts.concatenate(other)
@@ -183,8 +181,8 @@ class TestBootstrap:
 
     def test_a_class_that_is_not_in_the_sample_is_left_out(self, counts):
         reference = {"a": [Event(0, 1, "cat")], "b": [Event(0, 1, "dog")]}
-        curve = ScoreCurve([0, 1, 2], [[0.9, 0.8], [0.1, 0.2]])
-        curves = ScoreCurves(["cat", "dog"], {"a": curve, "b": curve})
+        curve = ([0, 1, 2], [[0.9, 0.8], [0.1, 0.2]])
+        curves = ScoreTable(["cat", "dog"], {"a": curve, "b": curve})
         weighted = count_psds(reference, curves, **SCENARIO_1).weighted_scores(
             np.array([[1.0, 0.0]])
         )
@@ -195,8 +193,8 @@ class TestBootstrap:
 
 
 class TestReference:
-    curve = ScoreCurve([0, 1, 2, 3600], [[0.9, 0.1], [0.2, 0.1], [0.1, 0.1]])
-    curves = ScoreCurves(["cat", "dog"], {"a": curve, "b": curve})
+    curve = ([0, 1, 2, 3600], [[0.9, 0.1], [0.2, 0.1], [0.1, 0.1]])
+    curves = ScoreTable(["cat", "dog"], {"a": curve, "b": curve})
 
     def test_a_class_without_events_is_nan_and_takes_no_part(self):
         scores = psds_scores({"a.wav": [Event(0, 1, "cat")]}, self.curves, **SCENARIO_2)
@@ -208,8 +206,8 @@ class TestReference:
     def test_cross_triggers_are_a_mean_over_the_other_classes_that_have_events(self):
         """The cat is detected once in the dog's ten seconds: 1 per hour, and 0.5 * 360 more."""
         scores = np.array([[0.5, 0, 0.9], [0, 0, 0.9], [0.9, 0.9, 0.1], [0, 0, 0.9]])
-        curve = ScoreCurve([0, 1, 10, 20, 3600], scores)
-        curves = ScoreCurves(LABELS, {"a": curve, "b": curve})
+        curve = ([0, 1, 10, 20, 3600], scores)
+        curves = ScoreTable(LABELS, {"a": curve, "b": curve})
         events = [Event(0, 1, "cat"), Event(10, 20, "dog")]
         setting = SCENARIO_2 | {"max_efpr": 400.0, "alpha_st": 0.0}
         found = psds_scores({"a": events}, curves, **setting)
@@ -275,6 +273,6 @@ class TestReference:
     ],
 )
 def test_invalid_settings_raise(wrong, message):
-    curves = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1], [[0.5]])})
+    curves = ScoreTable(["dog"], {"a": ([0, 1], [[0.5]])})
     with pytest.raises(SettingError, match=message):
         psds_scores({"a": []}, curves, **SCENARIO_1 | wrong)

@@ -11,7 +11,7 @@ from earmark.errors import DataError
 from earmark.experiments import Plan, run_plan
 from earmark.formats.events import Event, EventTable
 from earmark.formats.names import NameIndex, match_names, rename_files, stem_of
-from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
 
 NO_INTERVALS = Scoring(n_draws=0)
@@ -90,8 +90,8 @@ SCORES = {"a.wav": [[0.9], [0.2]], "street/Yb.wav": [[0.6], [0.7]]}
 def output(names):
     """A system that detects a dog in both files, under other names."""
     events = {names.get(name, name): [DOG] for name in REFERENCE}
-    scores = {names.get(name, name): ScoreCurve([0, 1, 3], rows) for name, rows in SCORES.items()}
-    return SystemOutput("mine", events, curves=ScoreCurves(["dog"], scores))
+    scores = {names.get(name, name): ([0, 1, 3], rows) for name, rows in SCORES.items()}
+    return SystemOutput("mine", events, curves=ScoreTable(["dog"], scores))
 
 
 class TestEvaluation:

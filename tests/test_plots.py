@@ -1,4 +1,4 @@
-"""Pictures show what they say: edges of segments in seconds, gradients with their sign."""
+"""Plots are exact: edges of segments in seconds, gradients with their sign, scores and events."""
 
 import itertools
 
@@ -9,12 +9,14 @@ from PIL import Image
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
+from earmark.frames import FrameGrid, FrameScores
 from earmark.plots import (
     plot_class_scores,
     plot_confusion,
+    plot_detection,
     plot_gradients,
     plot_hierarchy,
+    plot_history,
     plot_precision_recall,
     plot_predictions,
     plot_runs,
@@ -27,7 +29,7 @@ NAMES = ("max", "average", "linear", "exp", "attention")
 
 
 def draw(n_frames, stages, **settings):
-    """The picture of a clip of `n_frames` output frames, and its levels."""
+    """Return the plot of a clip of `n_frames` output frames, and its levels."""
     rng = torch.Generator().manual_seed(0)
     x = torch.rand(1, n_frames, 2, generator=rng)
     _, levels = Pooling("linear", stages)(x, return_stages=True)
@@ -57,7 +59,36 @@ def test_segments_are_drawn_where_their_frames_are(n_frames, lengths, spans):
         assert data.edges == pytest.approx([frame / 12.5 for frame in ends])
 
 
-def test_the_lengths_of_the_stages_are_five_five_five_unless_told():
+def test_the_legend_of_the_levels_lies_outside_the_axes():
+    figure, _ = draw(126, (5, 5, 5), events=[Event(1.0, 2.0, "bell"), Event(4.0, 5.0, "bell")])
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert not any(axes.get_legend() for axes in figure.axes)
+    assert not any(legend.get_window_extent().overlaps(axes.bbox) for axes in figure.axes)
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names[:2] == ["reference", "frames"]
+    assert names[-1].startswith("clip ")
+    assert len(set(names)) == len(names) == 6
+
+
+@pytest.mark.parametrize("lengths", [(5, 5, 5), (4,), ()])
+def test_levels_differ_in_colour_and_grow_in_width_from_frames_on(lengths):
+    figure, _ = draw(126, lengths)
+    stairs = [patch for patch in figure.axes[1].patches if hasattr(patch, "get_data")]
+    widths = [patch.get_linewidth() for patch in stairs]
+    assert widths == sorted(set(widths))
+    assert widths[1] >= 2 * widths[0]
+    assert len({patch.get_edgecolor() for patch in stairs}) == len(stairs)
+
+
+def test_the_axes_of_levels_start_at_zero():
+    figure, _ = draw(126, (5, 5, 5))
+    for axes in figure.axes:
+        assert axes.get_xlim() == pytest.approx((0, 10.08))
+        assert axes.get_ylim()[0] == 0
+
+
+def test_the_lengths_of_the_stages_are_five_five_five_by_default():
     x = torch.rand(1, 125, 2)
     _, levels = Pooling("linear")(x, return_stages=True)
     figure = plot_hierarchy(torch.zeros(500, 80), FrameGrid(50), levels, FrameGrid(12.5), "bell", 1)
@@ -69,7 +100,7 @@ def test_lengths_that_are_not_those_of_the_stages_are_refused():
         draw(126, (5, 5, 5), lengths=(5, 5))
 
 
-def test_a_picture_is_written_whole_and_nothing_beside_it(tmp_path):
+def test_a_plot_is_written_whole_and_leaves_no_other_file(tmp_path):
     figure, _ = draw(126, (5, 5, 5), events=[Event(1.0, 2.0, "bell"), Event(2.0, 3.0, "dog")])
     path = save(figure, tmp_path / "deep" / "picture.png")
     with Image.open(path) as image:
@@ -93,7 +124,35 @@ def test_gradients_are_drawn_as_the_closed_forms_with_their_sign():
         drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
         for label, dx in zip(("single", "hierarchical"), wanted, strict=True):
             torch.testing.assert_close(torch.as_tensor(drawn[label]), sign * dx / scale)
-        assert drawn["single"][x.argmax()] * sign > 0  # the surest frame of a positive clip: up
+        assert drawn["single"][x.argmax()] * sign > 0  # the highest frame of a positive clip rises
+
+
+def test_detections_are_drawn_with_the_edges_of_their_frames_and_events():
+    values = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.4]])
+    scores = FrameScores(values, ["cat", "_dog"], FrameGrid(12.5), duration=0.2)
+    reference, estimate = [Event(0.05, 0.15, "cat")], [Event(0.0, 0.08, "_dog")]
+    figure = plot_detection(scores, reference, estimate)
+    for axes, column in zip(figure.axes, values.T, strict=True):
+        (stairs,) = (patch for patch in axes.patches if hasattr(patch, "get_data"))
+        assert stairs.get_data().values.tolist() == column.tolist()
+        assert stairs.get_data().edges.tolist() == [0.0, 0.08, 0.16, 0.2]
+        assert axes.get_xlim() == (0, 0.2)
+    (line,) = figure.axes[1].lines
+    assert line.get_xdata().tolist() == [0.0, 0.08]
+    assert not figure.axes[0].lines
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert sorted(names) == ["estimate", "frame-level score", "reference"]
+
+
+def test_the_history_marks_its_best_epoch(tmp_path):
+    rows = ["epoch\ttrain_loss\tvalid_loss", "1\t0.7\t0.6", "2\t0.5\t0.4", "3\t0.3\t0.5"]
+    (tmp_path / "history.tsv").write_text("\n".join(rows))
+    lines = {
+        line.get_label(): line for line in plot_history(tmp_path / "history.tsv").axes[0].lines
+    }
+    assert lines["training"].get_ydata().tolist() == [0.7, 0.5, 0.3]
+    assert lines["validation"].get_ydata().tolist() == [0.6, 0.4, 0.5]
+    assert np.ravel(lines["best"].get_data()).tolist() == [2, 0.4]
 
 
 def test_every_run_is_a_dot_and_every_configuration_a_line_at_its_mean():

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from earmark.formats.events import Event
-from earmark.formats.scores import ScoreCurve, ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
 from earmark.metrics.report import TextTable, score_tables
 
@@ -39,7 +39,7 @@ def test_numbers_stay_whole_where_the_terminal_is_narrow():
 
 def test_the_headlines_give_the_number_of_bootstrap_samples_of_scores():
     reference = {name: [Event(0, 1, "dog")] for name in "abc"}
-    curves = ScoreCurves(["dog"], {n: ScoreCurve([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
+    curves = ScoreTable(["dog"], {n: ([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
     scoring = Scoring(n_bootstrap=60, n_score_bootstrap=50)
     both = evaluate(reference, [SystemOutput("a", reference, scores=curves)], scoring)
     assert "60 bootstrap samples (50 for frame-level scores)" in score_tables(both)[0].title

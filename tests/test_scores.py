@@ -1,4 +1,4 @@
-"""Score curves: they come back to the last bit, and a bad table is told with its line."""
+"""Tables of frame-level scores: exact round trips, and errors that name file and line."""
 
 import numpy as np
 import pytest
@@ -6,56 +6,57 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
-from earmark.formats.scores import ScoreCurve, ScoreCurves, read_curves, write_curves
-from earmark.frames import FrameGrid
+from earmark.formats.scores import ScoreTable, read_scores, write_scores
+from earmark.frames import FrameGrid, FrameScores
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(st.tuples(finite, finite), min_size=1, max_size=5), st.data())
-def test_curves_come_back_to_the_last_bit(tmp_path_factory, scores, data):
+def test_scores_come_back_to_the_last_bit(tmp_path_factory, values, data):
     times = st.lists(
-        st.floats(0, 1e6), min_size=len(scores) + 1, max_size=len(scores) + 1, unique=True
+        st.floats(0, 1e6), min_size=len(values) + 1, max_size=len(values) + 1, unique=True
     )
-    curve = ScoreCurve(sorted(data.draw(times)), scores)
-    folder = tmp_path_factory.mktemp("curves")
-    write_curves(folder, ScoreCurves(["cat", "dog"], {"a.wav": curve, "sub/b.wav": curve}))
-    again = read_curves(folder)
+    scores = FrameScores(values, ["cat", "dog"], edges=sorted(data.draw(times)))
+    folder = tmp_path_factory.mktemp("scores")
+    write_scores(folder, ScoreTable(["cat", "dog"], {"a.wav": scores, "sub/b.wav": scores}))
+    again = read_scores(folder)
     assert again.labels == ("cat", "dog")
     assert sorted(again) == ["a", "sub/b"]
     for name in ("a.wav", "sub/b.wav"):
-        assert again[name].edges.tobytes() == curve.edges.tobytes()
-        assert again[name].scores.tobytes() == curve.scores.tobytes()
+        assert again[name].edges.tobytes() == scores.edges.tobytes()
+        assert again[name].scores.tobytes() == scores.scores.tobytes()
 
 
 def test_a_name_with_dots_is_found_with_and_without_suffix(tmp_path):
     name = "-5QrBL6MzLg_60.000_70.000"
-    write_curves(tmp_path, ScoreCurves(["dog"], {f"{name}.wav": ScoreCurve([0, 1], [[0.5]])}))
+    write_scores(tmp_path, ScoreTable(["dog"], {f"{name}.wav": ([0, 1], [[0.5]])}))
     assert (tmp_path / f"{name}.tsv").is_file()
-    assert f"{name}.flac" in read_curves(tmp_path)
-    assert f"{name[:-1]}.wav" not in read_curves(tmp_path)
+    assert f"{name}.flac" in read_scores(tmp_path)
+    assert f"{name[:-1]}.wav" not in read_scores(tmp_path)
 
 
-def test_frames_of_a_detector_end_with_the_recording():
-    probs = np.linspace(0, 1, 10, dtype=np.float32)[:, None]
-    curve = ScoreCurve.from_frames(probs, FrameGrid(12.5), 0.7)
-    assert curve.edges.tolist() == [0.0, 0.08, 0.16, 0.24, 0.32, 0.4, 0.48, 0.56, 0.64, 0.7]
-    assert curve.scores[-1] == probs[8]
-    assert ScoreCurve.from_frames(probs, FrameGrid(12.5), 0.8).duration == 0.8
+def test_scores_on_a_grid_are_written_with_the_edges_of_their_frames(tmp_path):
+    values = np.array([[0.1], [0.7], [0.3]], np.float32)
+    scores = FrameScores(values, ["dog"], FrameGrid(12.5), duration=0.2)
+    write_scores(tmp_path, ScoreTable(["dog"], {"a.wav": scores}))
+    again = read_scores(tmp_path)["a.wav"]
+    assert again.edges.tolist() == [0.0, 0.08, 0.16, 0.2]
+    np.testing.assert_array_equal(again.scores, values)
 
 
 def test_half_written_tables_are_not_read(tmp_path):
-    write_curves(tmp_path, ScoreCurves(["dog"], {"a": ScoreCurve([0, 1], [[0.5]])}))
+    write_scores(tmp_path, ScoreTable(["dog"], {"a": ([0, 1], [[0.5]])}))
     (tmp_path / ".b.tsv.17.part").write_text("onset")
     (tmp_path / ".b.tsv").write_text("onset")
-    assert list(read_curves(tmp_path)) == ["a"]
+    assert list(read_scores(tmp_path)) == ["a"]
 
 
 GOOD = "onset\toffset\tdog\n0\t1\t0.5\n1\t2\t0.25\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (GOOD.replace("0.25", "loud"), r"a\.tsv:3: the dog 'loud' is not a finite number"),
         (GOOD.replace("0.25", "nan"), r"a\.tsv:3: the dog 'nan' is not a finite number"),
@@ -69,49 +70,49 @@ GOOD = "onset\toffset\tdog\n0\t1\t0.5\n1\t2\t0.25\n"
         (GOOD.replace("0\t1\t", "-1\t1\t"), r"a\.tsv:2: a frame cannot last from -1\.0"),
     ],
 )
-def test_a_bad_table_is_told_with_file_and_line(tmp_path, text, told):
+def test_a_bad_table_is_an_error_with_file_and_line(tmp_path, text, message):
     (tmp_path / "a.tsv").write_text(text)
-    with pytest.raises(DataError, match=told):
-        read_curves(tmp_path)
+    with pytest.raises(DataError, match=message):
+        read_scores(tmp_path)
 
 
 def test_a_byte_order_mark_blank_lines_and_other_line_ends_do_no_harm(tmp_path):
     text = GOOD.replace("\n", "\r\n") + "\r\n\r\n"
     (tmp_path / "a.tsv").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert read_curves(tmp_path)["a"].scores.tolist() == [[0.5], [0.25]]
+    assert read_scores(tmp_path)["a"].scores.tolist() == [[0.5], [0.25]]
 
 
-def test_what_is_no_text_is_told(tmp_path):
+def test_a_table_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "a.tsv").write_bytes(b"onset\xff")
     with pytest.raises(DataError, match="not UTF-8"):
-        read_curves(tmp_path)
+        read_scores(tmp_path)
 
 
-def test_tables_with_other_classes_are_told(tmp_path):
+def test_tables_with_other_classes_are_refused(tmp_path):
     (tmp_path / "a.tsv").write_text(GOOD)
     (tmp_path / "b.tsv").write_text(GOOD.replace("dog", "cat"))
     with pytest.raises(DataError, match=r"b\.tsv:1: the classes are cat, but those of .*a\.tsv"):
-        read_curves(tmp_path)
+        read_scores(tmp_path)
 
 
-def test_a_folder_without_tables_is_told(tmp_path):
+def test_a_folder_without_tables_is_refused(tmp_path):
     with pytest.raises(DataError, match="has no tables"):
-        read_curves(tmp_path)
+        read_scores(tmp_path)
     with pytest.raises(DataError, match="is no folder"):
-        read_curves(tmp_path / "nowhere")
+        read_scores(tmp_path / "nowhere")
 
 
-def test_names_that_collide_are_refused(tmp_path):
-    curve = ScoreCurve([0, 1], [[0.5]])
+def test_names_that_collide_are_refused():
+    scores = FrameScores([[0.5]], ["dog"], edges=[0, 1])
     with pytest.raises(DataError, match="the same without their suffix"):
-        ScoreCurves(["dog"], {"a.wav": curve, "a.flac": curve})
+        ScoreTable(["dog"], {"a.wav": scores, "a.flac": scores})
 
 
 @pytest.mark.parametrize("name", ["../a", "/a", "b/../../a"])
 def test_a_table_never_leaves_its_folder(tmp_path, name):
-    curves = ScoreCurves(["dog"], {name: ScoreCurve([0, 1], [[0.5]])})
+    scores = ScoreTable(["dog"], {name: ([0, 1], [[0.5]])})
     with pytest.raises(DataError, match="would leave"):
-        write_curves(tmp_path / "in", curves)
+        write_scores(tmp_path / "in", scores)
 
 
 @pytest.mark.parametrize(
@@ -124,15 +125,20 @@ def test_a_table_never_leaves_its_folder(tmp_path, name):
         ([-1, 0], [[0.5]]),
     ],
 )
-def test_a_curve_has_finite_scores_and_rising_edges(edges, scores):
+def test_a_table_has_finite_scores_and_increasing_edges(edges, scores):
     with pytest.raises(DataError):
-        ScoreCurve(edges, scores)
+        ScoreTable(["dog"], {"a": (edges, scores)})
 
 
-def test_shapes_that_do_not_fit_are_told():
+def test_shapes_and_labels_that_do_not_fit_are_refused():
     with pytest.raises(SettingError, match="edges"):
-        ScoreCurve([0, 1, 2], [[0.5]])
-    with pytest.raises(SettingError, match="frames, classes"):
-        ScoreCurve([0], np.zeros((0, 1)))
-    with pytest.raises(SettingError, match="2 columns for the 1 labels"):
-        ScoreCurves(["dog"], {"a": ScoreCurve([0, 1], [[0.5, 0.5]])})
+        ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.5]])})
+    with pytest.raises(SettingError, match="one frame at least"):
+        ScoreTable(["dog"], {"a": ([0], np.zeros((0, 1)))})
+    with pytest.raises(SettingError, match=r"\(frames, 1\), one column per label"):
+        ScoreTable(["dog"], {"a": ([0, 1], [[0.5, 0.5]])})
+    of_cats = FrameScores([[0.5]], ["cat"], edges=[0, 1])
+    with pytest.raises(SettingError, match=r"scores of 'a' have the labels cat; .* must have dog"):
+        ScoreTable(["dog"], {"a.wav": of_cats})
+    with pytest.raises(DataError, match="must name each class once"):
+        ScoreTable(["dog", "dog"], {})

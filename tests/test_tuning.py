@@ -1,7 +1,8 @@
-"""Tuning: exact where it says so, never worse than its start, and honest about the rest."""
+"""Tuning: exact where the documentation says so, and never worse than its start."""
 
 import json
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,64 +12,78 @@ from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
+from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, Rule, decode_events, median_filter, window_frames
 from earmark.inference.tuning import OBJECTIVES, SearchGrid, tune_decoding
-from earmark.inference.tuning.clips import Clips
-from earmark.inference.tuning.line import Line
-from earmark.inference.tuning.thresholds import Share
+from earmark.inference.tuning.objectives import Share
+from earmark.inference.tuning.search import EventSearch, TagSearch
 from earmark.metrics import segment_scores
 
-RULER = FrameGrid(12.5)
+GRID = FrameGrid(12.5)
 LABELS = ("cat", "dog", "owl")
 BOUNDS = (0.05, 0.95)
 
+ONES = FrameScores(np.ones((3, 3)), LABELS, GRID, clip_scores=[1, 1, 1])
+NO_CLIP_SCORES = FrameScores(np.ones((3, 3)), LABELS, GRID)
+LOGITS = FrameScores(np.full((3, 3), 4.0), LABELS, GRID, clip_scores=[1, 1, 1])
+OTHER_LABELS = FrameScores(np.ones((3, 3)), ("cat", "dog", "fox"), GRID, clip_scores=[1, 1, 1])
+OTHER_GRID = FrameScores(np.ones((3, 3)), LABELS, FrameGrid(25), clip_scores=[1, 1, 1])
 
-def make_clips(n_clips=12, seed=0, dtype=np.float32):
-    """Return curves, clip_probs, tags and events of noisy clips of different lengths."""
+
+def make_clips(n_clips=12, seed=0, *, whole_seconds=False, same_clip_scores=False):
+    """Return scores, tags and events of noisy clips of different lengths.
+
+    Durations in whole seconds leave frames out, and end within one, on the edge of a segment.
+    """
     rng = np.random.default_rng(seed)
-    curves, reference = [], []
+    scores, reference = [], []
     for _ in range(n_clips):
         n_frames = int(rng.integers(20, 126))
-        curve = rng.beta(1, 4, (n_frames, len(LABELS)))
+        values = rng.beta(1, 4, (n_frames, len(LABELS)))
         events = []
         for at, label in enumerate(LABELS):
             if rng.random() < 0.5:
                 first, stop = sorted(rng.choice(n_frames + 1, 2, replace=False))
-                events.append(Event(RULER.onset(int(first)), RULER.onset(int(stop)), label))
-                curve[first:stop, at] = rng.beta(3, 2, stop - first)
-        curves.append(curve.astype(dtype))
+                events.append(Event(GRID.onset(int(first)), GRID.onset(int(stop)), label))
+                values[first:stop, at] = rng.beta(3, 2, stop - first)
+        values = values.astype(np.float32)
+        clip_scores = np.ones(3) if same_clip_scores else (values**2).sum(0) / values.sum(0)
+        duration = float(math.floor(GRID.onset(n_frames))) if whole_seconds else None
+        scores.append(FrameScores(values, LABELS, GRID, duration=duration, clip_scores=clip_scores))
         reference.append(events)
-    clip_probs = np.stack([(x**2).sum(0) / x.sum(0) for x in curves])
     tags = [{event.label for event in events} for events in reference]
-    return curves, clip_probs, tags, reference
+    return scores, tags, reference
 
 
-def decoded_scores(clips, decoding, durations=None, resolution=1.0):
-    """Score a decoding by the front doors: decode every clip, then count segments."""
-    curves, clip_probs, _, reference = clips
-    durations = durations or [None] * len(curves)
-    estimate = {
-        str(at): decode_events(curve, RULER, decoding, clip_probs[at], durations[at])
-        for at, curve in enumerate(curves)
-    }
+def decoded_scores(scores, reference, decoding, resolution=1.0):
+    """Score a decoding from outside: decode every clip, then count segments."""
+    estimate = {str(at): decode_events(own, decoding) for at, own in enumerate(scores)}
     by_file = {str(at): events for at, events in enumerate(reference)}
     return segment_scores(by_file, estimate, LABELS, resolution, empty_as_zero=True)
 
 
-def whole_seconds(curves):
-    """Return durations that cut off frames, and the last one in its middle, on a segment's edge."""
-    return [float(math.floor(RULER.onset(len(curve)))) for curve in curves]
+def clip_f_measure(peaks, clip_scores, reference, threshold, clip_threshold):
+    tagged = (peaks >= threshold) & (clip_scores >= clip_threshold)
+    return 2 * (tagged & reference).sum() / (tagged.sum() + reference.sum())
 
 
-def clip_f_measure(peaks, gates, truth, threshold, gate):
-    tagged = (peaks >= threshold) & (gates >= gate)
-    return 2 * (tagged & truth).sum() / (tagged.sum() + truth.sum())
+def peaks_of(scores, at, median=0.0):
+    window = window_frames(median, GRID)
+    return np.array([median_filter(np.float64(own.scores[:, at]), window).max() for own in scores])
 
 
-def peaks_of(curves, at, median=0.0):
-    window = window_frames(median, RULER)
-    return np.array([median_filter(np.float64(x[:, at : at + 1]), window).max() for x in curves])
+def clip_scores_of(scores, at):
+    return np.array([own.clip_level()[at] for own in scores], dtype=float)
+
+
+def step_scores(events, n_frames, low, high, clip_scores=None):
+    """Return scores that are high within the events and low outside them."""
+    values = np.full((n_frames, 3), low)
+    for event in events:
+        span = slice(GRID.index(event.onset), GRID.index(event.offset))
+        values[span, LABELS.index(event.label)] = high
+    clip_scores = values.max(axis=0) if clip_scores is None else clip_scores
+    return FrameScores(values, LABELS, GRID, clip_scores=clip_scores)
 
 
 def brute_thresholds(scores):
@@ -86,8 +101,8 @@ class TestBestThreshold:
         )
     )
     def test_no_threshold_within_the_bounds_is_better(self, items):
-        scores, truth = np.array([s for s, _ in items]), np.array([t for _, t in items])
-        share = Share.of_f_measure(truth)
+        scores, reference = np.array([s for s, _ in items]), np.array([r for _, r in items])
+        share = Share.of_f_measure(reference)
         threshold = share.best_threshold(scores, BOUNDS)
         assert BOUNDS[0] <= threshold <= BOUNDS[1]
         best = max(share.value(scores >= t) for t in np.linspace(0.051, 0.95, 500))
@@ -103,7 +118,7 @@ class TestBestThreshold:
         assert share.value(scores >= 0.25) == share.value(scores >= 0.65)
         assert share.best_threshold(scores, BOUNDS) == pytest.approx(0.65)
 
-    def test_neighbouring_floats_are_told_apart(self):
+    def test_neighbouring_floats_are_separated(self):
         low = 0.5
         high = np.nextafter(low, 1)
         share = Share.of_f_measure(np.array([False, True]))
@@ -116,264 +131,283 @@ class TestBestThreshold:
         assert threshold == pytest.approx(0.4)
 
 
-def share(curves, clip_probs, tags, **choices):
-    return tune_decoding(
-        curves, clip_probs, RULER, LABELS, tags=tags, shared=True, objective="f_measure", **choices
-    )
+def tune_shared(scores, tags, **choices):
+    return tune_decoding(scores, tags=tags, shared=True, objective="f_measure", **choices)
 
 
 def overall_f_measure(tags, active):
-    truth = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
-    return 2 * (truth & active).sum() / (truth.sum() + active.sum())
+    reference = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
+    return 2 * (reference & active).sum() / (reference.sum() + active.sum())
 
 
 class TestFromTags:
     @pytest.mark.parametrize("seed", range(5))
     @pytest.mark.parametrize("median", [0.0, 0.4])
     def test_the_threshold_is_the_best_of_all(self, seed, median):
-        curves, clip_probs, tags, _ = make_clips(seed=seed)
+        scores, tags, _ = make_clips(seed=seed)
         start = Decoding.uniform(LABELS, median=median)
-        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, tags=tags, start=start)
+        tuned = tune_decoding(scores, tags=tags, start=start)
         for at, label in enumerate(LABELS):
-            truth = np.array([label in of_clip for of_clip in tags])
-            peaks, gates = peaks_of(curves, at, median), clip_probs[:, at].astype(float)
-            ungated = max(
-                clip_f_measure(peaks, gates, truth, t, 0.0) for t in brute_thresholds(peaks)
+            reference = np.array([label in of_clip for of_clip in tags])
+            peaks, clip_scores = peaks_of(scores, at, median), clip_scores_of(scores, at)
+            best = max(
+                clip_f_measure(peaks, clip_scores, reference, threshold, 0.0)
+                for threshold in brute_thresholds(peaks)
             )
-            rule = tuned.decoding.rule(label)
-            found = clip_f_measure(peaks, gates, truth, rule.threshold, rule.clip_threshold)
-            assert found >= ungated
-            assert found == pytest.approx(tuned.classes[label].f_measure)
+            rule = tuned.decoding[label]
+            value = clip_f_measure(
+                peaks, clip_scores, reference, rule.threshold, rule.clip_threshold
+            )
+            assert value >= best
+            assert value == pytest.approx(tuned.classes[label].f_measure)
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_the_gate_is_the_best_of_all_behind_the_threshold_of_the_start(self, seed):
-        curves, clip_probs, tags, _ = make_clips(seed=seed)
+    def test_the_clip_threshold_is_the_best_of_all_after_the_threshold_of_the_start(self, seed):
+        scores, tags, _ = make_clips(seed=seed)
         start = Decoding.uniform(LABELS, 0.3)
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, tags=tags, start=start, threshold_from="start"
-        )
-        assert tuned.decoding.threshold == start.threshold
+        tuned = tune_decoding(scores, tags=tags, start=start, threshold_from="start")
         for at, label in enumerate(LABELS):
-            truth = np.array([label in of_clip for of_clip in tags])
-            peaks, gates = peaks_of(curves, at), clip_probs[:, at].astype(float)
+            assert tuned.decoding[label].threshold == 0.3
+            reference = np.array([label in of_clip for of_clip in tags])
+            peaks, clip_scores = peaks_of(scores, at), clip_scores_of(scores, at)
             best = max(
-                clip_f_measure(peaks, gates, truth, 0.3, gate)
-                for gate in (0.0, *brute_thresholds(gates))
+                clip_f_measure(peaks, clip_scores, reference, 0.3, clip_threshold)
+                for clip_threshold in (0.0, *brute_thresholds(clip_scores))
             )
             assert tuned.classes[label].f_measure == pytest.approx(best)
 
     @pytest.mark.parametrize("threshold_from", ["tags", "start"])
-    def test_the_f1_is_that_of_the_events_that_come_out(self, threshold_from):
-        curves, clip_probs, tags, _ = make_clips(30)
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, tags=tags, threshold_from=threshold_from
-        )
-        found = [
-            {event.label for event in decode_events(curve, RULER, tuned.decoding, gate)}
-            for curve, gate in zip(curves, clip_probs, strict=True)
-        ]
+    def test_the_f1_is_that_of_the_decoded_events(self, threshold_from):
+        scores, tags, _ = make_clips(30)
+        tuned = tune_decoding(scores, tags=tags, threshold_from=threshold_from)
+        estimate = [{event.label for event in decode_events(x, tuned.decoding)} for x in scores]
         for label in LABELS:
-            n_right = sum(label in f and label in t for f, t in zip(found, tags, strict=True))
-            n_both = sum(label in of_clip for of_clip in (*found, *tags))
+            n_right = sum(label in e and label in t for e, t in zip(estimate, tags, strict=True))
+            n_both = sum(label in of_clip for of_clip in (*estimate, *tags))
             assert tuned.classes[label].f_measure == pytest.approx(2 * n_right / n_both)
+
+    @given(
+        st.integers(0, 10**6),
+        st.floats(0.01, 1),
+        st.floats(0, 1),
+        st.sampled_from([0.0, 0.24, 0.4]),
+        st.sampled_from([0.3, 1.0]),
+    )
+    @settings(max_examples=50, deadline=None)
+    def test_a_clip_is_active_where_its_peak_and_its_clip_level_score_reach_their_thresholds(
+        self, seed, threshold, clip_threshold, median, low_ratio
+    ):
+        """The decoder decides; peaks, of which thresholds are taken, must decide alike."""
+        scores, tags, _ = make_clips(6, seed)
+        scores[2] = FrameScores(np.zeros((0, 3)), LABELS, GRID, clip_scores=[1, 1, 1])
+        rule = Rule(threshold, threshold * low_ratio, median, 0.5, 0.3, clip_threshold)
+        start = Decoding(LABELS, [rule] * 3)
+        search = TagSearch(
+            scores, tags, start, "class_f_measure", BOUNDS, tune_frames=True, shared=False
+        )
+        for at in range(len(LABELS)):
+            for tried in (rule, replace(rule, threshold=threshold * low_ratio)):
+                peaks = search.peaks[at] >= tried.threshold
+                passed = clip_scores_of(scores, at) >= tried.clip_threshold
+                np.testing.assert_array_equal(search.active_of(at, tried), peaks & passed)
 
     @pytest.mark.parametrize("threshold_from", ["tags", "start"])
     @given(st.integers(0, 10**6), st.floats(0.01, 1), st.floats(0, 1), st.sampled_from([0.0, 0.4]))
     @settings(max_examples=25, deadline=None)
-    def test_it_is_never_worse_than_its_start(self, threshold_from, seed, threshold, gate, median):
-        curves, clip_probs, tags, _ = make_clips(8, seed)
-        start = Decoding.uniform(LABELS, threshold, median=median, clip_threshold=gate)
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, tags=tags, start=start, threshold_from=threshold_from
-        )
+    def test_it_is_never_worse_than_its_start(
+        self, threshold_from, seed, threshold, clip_threshold, median
+    ):
+        scores, tags, _ = make_clips(8, seed)
+        start = Decoding.uniform(LABELS, threshold, median=median, clip_threshold=clip_threshold)
+        tuned = tune_decoding(scores, tags=tags, start=start, threshold_from=threshold_from)
         for report in tuned.classes.values():
             assert math.isnan(report.f_measure) or report.f_measure >= report.start_f_measure
 
     @pytest.mark.parametrize("seed", range(5))
     def test_the_f1_of_all_classes_is_the_best_of_all_thresholds(self, seed):
-        curves, _, tags, _ = make_clips(8, seed)
-        open_gates = np.ones((len(curves), len(LABELS)))
-        tuned = tune_decoding(curves, open_gates, RULER, LABELS, tags=tags, objective="f_measure")
-        truth = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
-        assert (truth.any(axis=1) & ~truth.all(axis=1)).all()  # else a class is not tuned
-        peaks = [peaks_of(curves, at) for at in range(len(LABELS))]
+        scores, tags, _ = make_clips(8, seed, same_clip_scores=True)
+        tuned = tune_decoding(scores, tags=tags, objective="f_measure")
+        reference = np.array([[label in of_clip for of_clip in tags] for label in LABELS])
+        assert (reference.any(axis=1) & ~reference.all(axis=1)).all()  # else a class is not tuned
+        peaks = [peaks_of(scores, at) for at in range(len(LABELS))]
         best = -np.inf
         for thresholds in product(*map(brute_thresholds, peaks)):
             active = np.array([peak >= t for peak, t in zip(peaks, thresholds, strict=True)])
-            best = max(best, 2 * (truth & active).sum() / (truth.sum() + active.sum()))
+            best = max(best, 2 * (reference & active).sum() / (reference.sum() + active.sum()))
         assert tuned.score == pytest.approx(best)
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_the_error_rate_is_that_of_the_tags_that_come_out(self, seed):
-        curves, clip_probs, tags, _ = make_clips(20, seed)
-        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, tags=tags, objective="error_rate")
+    def test_the_error_rate_is_that_of_the_decoded_tags(self, seed):
+        scores, tags, _ = make_clips(20, seed)
+        tuned = tune_decoding(scores, tags=tags, objective="error_rate")
         n_errors = 0
-        for curve, gate, true in zip(curves, clip_probs, tags, strict=True):
-            found = {event.label for event in decode_events(curve, RULER, tuned.decoding, gate)}
-            n_errors += max(len(found), len(true)) - len(found & true)
+        for own, reference in zip(scores, tags, strict=True):
+            estimate = {event.label for event in decode_events(own, tuned.decoding)}
+            n_errors += max(len(estimate), len(reference)) - len(estimate & reference)
         assert tuned.score == pytest.approx(n_errors / sum(map(len, tags)))
         assert tuned.score <= tuned.start_score
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_a_shared_gate_is_the_best_of_all_behind_the_thresholds_of_the_start(self, seed):
-        curves, clip_probs, tags, _ = make_clips(8, seed)
+    def test_a_shared_clip_threshold_is_the_best_of_all_after_the_thresholds_of_the_start(
+        self, seed
+    ):
+        scores, tags, _ = make_clips(8, seed)
         start = Decoding.uniform(LABELS, 0.3, low_threshold=0.15).replaced("owl", threshold=0.7)
-        tuned = share(curves, clip_probs, tags, start=start, threshold_from="start")
-        assert tuned.decoding.threshold == start.threshold
-        assert tuned.decoding.low_threshold == start.low_threshold
-        (gate,) = {*tuned.decoding.clip_threshold}
-        peaks = np.array([peaks_of(curves, at) for at in range(len(LABELS))])
-        asked, gates = np.array(start.threshold)[:, None], clip_probs.T.astype(float)
+        tuned = tune_shared(scores, tags, start=start, threshold_from="start")
+        (clip_threshold,) = {rule.clip_threshold for rule in tuned.decoding.rules}
+        assert tuned.decoding.rules == tuple(
+            replace(rule, clip_threshold=clip_threshold) for rule in start.rules
+        )
+        peaks = np.array([peaks_of(scores, at) for at in range(len(LABELS))])
+        clip_scores = np.array([clip_scores_of(scores, at) for at in range(len(LABELS))])
+        thresholds = np.array([rule.threshold for rule in start.rules])[:, None]
 
-        def f_measure(gate):
-            return overall_f_measure(tags, (peaks >= asked) & (gates >= gate))
+        def f_measure(clip_threshold):
+            active = (peaks >= thresholds) & (clip_scores >= clip_threshold)
+            return overall_f_measure(tags, active)
 
-        best = max(f_measure(option) for option in (0.0, *brute_thresholds(gates.ravel())))
+        best = max(f_measure(option) for option in (0.0, *brute_thresholds(clip_scores.ravel())))
         assert tuned.score == pytest.approx(best)
-        assert tuned.score == pytest.approx(f_measure(gate))
+        assert tuned.score == pytest.approx(f_measure(clip_threshold))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_a_shared_threshold_is_the_best_of_all(self, seed):
-        curves, _, tags, _ = make_clips(8, seed)
-        tuned = share(curves, np.ones((len(curves), len(LABELS))), tags)
-        (threshold,) = {*tuned.decoding.threshold}
-        peaks = np.array([peaks_of(curves, at) for at in range(len(LABELS))])
+        scores, tags, _ = make_clips(8, seed, same_clip_scores=True)
+        tuned = tune_shared(scores, tags)
+        (threshold,) = {rule.threshold for rule in tuned.decoding.rules}
+        peaks = np.array([peaks_of(scores, at) for at in range(len(LABELS))])
         best = max(overall_f_measure(tags, peaks >= t) for t in brute_thresholds(peaks.ravel()))
         assert tuned.score == pytest.approx(best)
         assert tuned.score == pytest.approx(overall_f_measure(tags, peaks >= threshold))
 
     def test_a_shared_start_is_never_made_worse(self):
-        curves = [np.full((5, 3), prob) for prob in (0.96, 0.97)]
+        scores = [
+            FrameScores(np.full((5, 3), prob), LABELS, GRID, clip_scores=[prob] * 3)
+            for prob in (0.96, 0.97)
+        ]
         start = Decoding.uniform(LABELS, 0.5, clip_threshold=0.965)
-        tuned = share(curves, np.array([[0.96] * 3, [0.97] * 3]), [(), LABELS], start=start)
+        tuned = tune_shared(scores, [(), LABELS], start=start)
         assert tuned.score == tuned.start_score == 1.0
 
     def test_without_any_tag_nothing_is_shared(self):
-        curves, clip_probs, tags, _ = make_clips()
+        scores, tags, _ = make_clips()
         with pytest.raises(DataError, match="No clip has a tag"):
-            share(curves, clip_probs, [()] * len(tags))
+            tune_shared(scores, [()] * len(tags))
 
-    def test_a_class_that_nothing_tells_of_shares_the_thresholds_of_the_others(self):
-        curves, clip_probs, tags, _ = make_clips()
+    def test_a_class_without_tags_shares_the_thresholds_of_the_others(self):
+        scores, tags, _ = make_clips()
         tags = [of_clip - {"cat"} for of_clip in tags]
-        tuned = share(curves, clip_probs, tags)
-        assert tuned.decoding.rule("cat") == tuned.decoding.rule("dog")
+        tuned = tune_shared(scores, tags)
+        assert tuned.decoding["cat"] == tuned.decoding["dog"]
         assert tuned.classes["cat"].note == "no clip with this tag: thresholds of the others"
 
-    def test_a_class_that_is_hardly_told_apart_keeps_silent_for_the_good_of_all(self):
+    def test_a_class_that_is_hardly_recognised_is_detected_less_for_the_f1_of_all(self):
         rng = np.random.default_rng(0)
         sure, tags = np.repeat([0.9, 0.1], 20), [{"dog"}] * 20 + [set()] * 20
         chance = rng.random(40)
-        curves = [np.array([[a, b]]) for a, b in zip(sure, chance, strict=True)]
+        scores = [
+            FrameScores([pair], ["dog", "cat"], GRID, clip_scores=pair)
+            for pair in zip(sure, chance, strict=True)
+        ]
         for number in range(0, 40, 8):
             tags[number] = tags[number] | {"cat"}
-        gates = np.concatenate(curves)
-        found = {}
+        n_active = {}
         for objective in ("class_f_measure", "f_measure"):
-            tuned = tune_decoding(
-                curves, gates, RULER, ["dog", "cat"], tags=tags, objective=objective
-            )
-            found[objective] = (chance >= tuned.decoding.rule("cat").threshold).sum()
-        assert found["f_measure"] < found["class_f_measure"]
+            tuned = tune_decoding(scores, tags=tags, objective=objective)
+            n_active[objective] = (chance >= tuned.decoding["cat"].threshold).sum()
+        assert n_active["f_measure"] < n_active["class_f_measure"]
 
-    def test_what_tags_cannot_tell_stays_as_it_was(self):
-        curves, clip_probs, tags, _ = make_clips()
+    def test_what_cannot_be_learned_from_tags_stays_as_it_was(self):
+        scores, tags, _ = make_clips()
         start = Decoding.uniform(
             LABELS, 0.5, low_threshold=0.2, median=0.4, min_duration=0.3, max_gap=0.2
         )
-        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, tags=tags, start=start).decoding
-        for name in ("median", "min_duration", "max_gap"):
-            assert getattr(tuned, name) == getattr(start, name)
-        assert np.divide(tuned.low_threshold, tuned.threshold) == pytest.approx(0.4)
+        for rule in tune_decoding(scores, tags=tags, start=start).decoding.rules:
+            assert (rule.median, rule.min_duration, rule.max_gap) == (0.4, 0.3, 0.2)
+            assert rule.low_threshold / rule.threshold == pytest.approx(0.4)
 
-    def test_a_class_with_no_clip_or_with_all_clips_keeps_its_start_and_says_so(self):
-        curves, clip_probs, tags, _ = make_clips()
+    def test_a_class_with_no_clip_or_with_all_clips_keeps_its_start_and_a_note(self):
+        scores, tags, _ = make_clips()
         tags = [(of_clip - {"cat"}) | {"dog"} for of_clip in tags]
-        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, tags=tags)
-        assert tuned.decoding.rule("cat") == tuned.decoding.rule("dog") == Rule()
+        tuned = tune_decoding(scores, tags=tags)
+        assert tuned.decoding["cat"] == tuned.decoding["dog"] == Rule()
         assert tuned.classes["cat"].note == "no clip with this tag: kept as at the start"
         assert tuned.classes["dog"].note == "no clip without this tag: kept as at the start"
         assert tuned.classes["owl"].note is None
 
-    def test_tags_beyond_the_labels_are_told(self):
-        curves, clip_probs, tags, _ = make_clips()
+    def test_tags_beyond_the_labels_are_refused(self):
+        scores, tags, _ = make_clips()
         with pytest.raises(DataError, match="tags of clip 0"):
-            tune_decoding(curves, clip_probs, RULER, LABELS, tags=[{"fox"}, *tags[1:]])
+            tune_decoding(scores, tags=[{"fox"}, *tags[1:]])
 
 
 class TestFromEvents:
-    PLAIN = SearchGrid(median=(0.0,), low_share=(1.0,), max_gap=(0.0,), min_duration=(0.0,))
+    PLAIN = SearchGrid(median=(0.0,), low_ratio=(1.0,), max_gap=(0.0,), min_duration=(0.0,))
 
     @pytest.mark.parametrize("seed", range(3))
     @pytest.mark.parametrize("median", [0.0, 0.4])
     def test_the_plain_threshold_is_the_best_of_all(self, seed, median):
         """Against decoding and scoring anew at every threshold."""
-        clips = make_clips(6, seed)
-        curves, clip_probs, _, reference = clips
+        scores, _, reference = make_clips(6, seed)
         search_grid = SearchGrid((median,), (1.0,), (0.0,), (0.0,))
         tuned = tune_decoding(
-            curves,
-            clip_probs,
-            RULER,
-            LABELS,
-            reference=reference,
-            search_grid=search_grid,
-            bounds=(0.2, 0.8),
+            scores, reference=reference, search_grid=search_grid, bounds=(0.2, 0.8)
         )
-        edges = np.unique(np.concatenate([[0.2, 0.8], *(x.ravel() for x in curves)]).astype(float))
+        edges = np.concatenate([[0.2, 0.8], *(own.scores.ravel() for own in scores)])
+        edges = np.unique(edges.astype(float))
         edges = edges[(edges >= 0.2) & (edges <= 0.8)][::7]  # all of them would take a minute
-        scores = [decoded_scores(clips, Decoding.uniform(LABELS, t, median=median)) for t in edges]
+        tried = [
+            decoded_scores(scores, reference, Decoding.uniform(LABELS, edge, median=median))
+            for edge in edges
+        ]
         for label in LABELS:
             if not tuned.classes[label].n_positive:
                 continue
-            best = max(s.class_wise[label]["f_measure"]["f_measure"] for s in scores)
+            best = max(each.class_wise[label]["f_measure"]["f_measure"] for each in tried)
             assert tuned.classes[label].f_measure >= best - 1e-12
 
-    @pytest.mark.parametrize("gate", [0.0, 0.3])
+    @pytest.mark.parametrize("clip_threshold", [0.0, 0.3])
     @pytest.mark.parametrize("resolution", [1.0, 0.3, 0.05])
-    def test_a_plain_rule_finds_a_class_just_where_its_peaks_reach(self, resolution, gate):
+    def test_a_plain_rule_finds_a_class_just_where_its_peaks_reach(
+        self, resolution, clip_threshold
+    ):
         """The sweep over thresholds looks at peaks alone, and never decodes."""
-        curves, clip_probs, _, reference = make_clips(8)
-        clips = Clips(curves, clip_probs, RULER, Decoding.uniform(LABELS), BOUNDS)
-        durations = whole_seconds(curves)
-        line = Line(clips, reference, 0.8, durations, resolution)
-        assert line.active(0, Rule(0.3, 0.3)).any()
+        scores, _, reference = make_clips(8, whole_seconds=True)
+        search = EventSearch(
+            scores,
+            reference,
+            Decoding.uniform(LABELS),
+            "class_f_measure",
+            BOUNDS,
+            SearchGrid(),
+            resolution,
+        )
+        assert search.active_of(0, Rule(0.3, 0.3)).any()
         for median in (0.0, 0.4):
-            for threshold in (0.1, 0.3, float(curves[0].max()), 0.6):
-                rule = Rule(threshold, threshold, median, clip_threshold=gate)
+            for threshold in (0.1, 0.3, float(scores[0].scores.max()), 0.6):
+                rule = Rule(threshold, threshold, median, clip_threshold=clip_threshold)
                 for at in range(len(LABELS)):
-                    peaks = line.peaks(at, rule)
-                    np.testing.assert_array_equal(peaks >= threshold, line.active(at, rule))
+                    peaks = search._peaks(at, rule)
+                    np.testing.assert_array_equal(peaks >= threshold, search.active_of(at, rule))
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
-    def test_the_score_is_that_of_the_events_that_come_out(self, objective):
-        clips = make_clips(20)
-        curves, clip_probs, _, reference = clips
-        durations = whole_seconds(curves)
+    def test_the_score_is_that_of_the_decoded_events(self, objective):
+        scores, _, reference = make_clips(20, whole_seconds=True)
         start = Decoding.uniform(LABELS, 0.4, low_threshold=0.2, max_gap=0.3, clip_threshold=0.1)
-        tuned = tune_decoding(
-            curves,
-            clip_probs,
-            RULER,
-            LABELS,
-            reference=reference,
-            start=start,
-            objective=objective,
-            durations=durations,
-        )
+        tuned = tune_decoding(scores, reference=reference, start=start, objective=objective)
         for decoding, score in ((tuned.decoding, tuned.score), (start, tuned.start_score)):
-            scores = decoded_scores(clips, decoding, durations)
+            result = decoded_scores(scores, reference, decoding)
             expected = {
-                "class_f_measure": scores.class_wise_average["f_measure"]["f_measure"],
-                "f_measure": scores.f_measure,
-                "error_rate": scores.error_rate,
+                "class_f_measure": result.class_wise_average["f_measure"]["f_measure"],
+                "f_measure": result.f_measure,
+                "error_rate": result.error_rate,
             }
             assert score == pytest.approx(expected[objective], abs=1e-12)
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
     @pytest.mark.parametrize("seed", range(4))
     def test_it_is_never_worse_than_its_start(self, objective, seed):
-        curves, clip_probs, _, reference = make_clips(5, seed)
+        scores, _, reference = make_clips(5, seed)
         rng = np.random.default_rng(seed)
         high, low = rng.uniform(0.01, 1), rng.uniform(0.3, 1)
         start = Decoding.uniform(
@@ -385,9 +419,7 @@ class TestFromEvents:
             min_duration=float(rng.choice([0, 0.3])),
             clip_threshold=float(rng.choice([0, 0.3])),
         )
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, reference=reference, start=start, objective=objective
-        )
+        tuned = tune_decoding(scores, reference=reference, start=start, objective=objective)
         if objective == "error_rate":
             assert tuned.score <= tuned.start_score
         else:
@@ -396,86 +428,64 @@ class TestFromEvents:
     @pytest.mark.parametrize("objective", OBJECTIVES)
     def test_a_perfect_start_outside_the_bounds_is_kept(self, objective):
         reference = [[Event(0, 2, "cat"), Event(4, 6, "dog")], [Event(2, 4, "owl")]]
-        curves = [np.full((125, 3), 0.01) for _ in reference]
-        for curve, events in zip(curves, reference, strict=True):
-            for event in events:
-                span = slice(RULER.index(event.onset), RULER.index(event.offset))
-                curve[span, LABELS.index(event.label)] = 0.02
+        scores = [step_scores(events, 125, 0.01, 0.02, [0.5] * 3) for events in reference]
         start = Decoding.uniform(LABELS, 0.015)
-        tuned = tune_decoding(
-            curves,
-            np.full((2, 3), 0.5),
-            RULER,
-            LABELS,
-            reference=reference,
-            start=start,
-            objective=objective,
-        )
+        tuned = tune_decoding(scores, reference=reference, start=start, objective=objective)
         assert tuned.decoding == start
         assert tuned.score == tuned.start_score == (0.0 if objective == "error_rate" else 1.0)
-        assert math.copysign(1, tuned.score) == 1, "a perfect error rate is told as 0, not as -0"
+        assert math.copysign(1, tuned.score) == 1, "a perfect error rate is 0, not -0"
 
     def test_the_overall_objectives_do_not_lose_to_the_class_wise_optimum(self):
-        clips = make_clips(12, seed=3)
-        curves, clip_probs, _, reference = clips
-        arguments = (curves, clip_probs, RULER, LABELS)
+        scores, _, reference = make_clips(12, seed=3)
         tuned = {
-            name: tune_decoding(*arguments, reference=reference, objective=name)
-            for name in OBJECTIVES
+            name: tune_decoding(scores, reference=reference, objective=name) for name in OBJECTIVES
         }
-        own = decoded_scores(clips, tuned["class_f_measure"].decoding)
+        own = decoded_scores(scores, reference, tuned["class_f_measure"].decoding)
         assert tuned["f_measure"].score >= own.f_measure - 1e-12
         assert tuned["error_rate"].score <= own.error_rate + 1e-12
 
     @pytest.mark.parametrize("resolution", [1.0, 0.3, 0.05])
     def test_any_resolution_counts_as_the_metric_does(self, resolution):
-        clips = make_clips(5, seed=1)
-        curves, clip_probs, _, reference = clips
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, reference=reference, resolution=resolution
-        )
-        scores = decoded_scores(clips, tuned.decoding, resolution=resolution)
+        scores, _, reference = make_clips(5, seed=1)
+        tuned = tune_decoding(scores, reference=reference, resolution=resolution)
+        result = decoded_scores(scores, reference, tuned.decoding, resolution)
         for label in LABELS:
             if tuned.classes[label].n_positive:
-                expected = scores.class_wise[label]["f_measure"]["f_measure"]
+                expected = result.class_wise[label]["f_measure"]["f_measure"]
                 assert tuned.classes[label].f_measure == pytest.approx(expected)
 
-    def test_perfect_curves_are_decoded_perfectly(self):
-        _, _, _, reference = make_clips(8)
-        curves = []
-        for events in reference:
-            curve = np.full((126, 3), 0.1)
-            for event in events:
-                span = slice(RULER.index(event.onset), RULER.index(event.offset))
-                curve[span, LABELS.index(event.label)] = 0.3
-            curves.append(curve)
-        clip_probs = np.stack([curve.max(axis=0) for curve in curves])
-        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, reference=reference)
+    def test_perfect_scores_are_decoded_perfectly(self):
+        _, _, reference = make_clips(8)
+        scores = [step_scores(events, 126, 0.1, 0.3) for events in reference]
+        tuned = tune_decoding(scores, reference=reference)
         assert tuned.score == 1.0
-        assert all(0.1 < threshold <= 0.3 for threshold in tuned.decoding.threshold)
+        assert all(0.1 < rule.threshold <= 0.3 for rule in tuned.decoding.rules)
 
-    def test_a_class_without_events_keeps_its_start_and_says_so(self):
-        curves, clip_probs, _, reference = make_clips(6)
+    def test_a_class_without_events_keeps_its_start_and_a_note(self):
+        scores, _, reference = make_clips(6)
         reference = [[e for e in events if e.label != "cat"] for events in reference]
-        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, reference=reference)
-        assert tuned.decoding.rule("cat") == Rule()
+        tuned = tune_decoding(scores, reference=reference)
+        assert tuned.decoding["cat"] == Rule()
         assert tuned.classes["cat"].note == "no event of this class: kept as at the start"
         assert math.isnan(tuned.classes["cat"].f_measure)
 
     def test_a_clip_without_frames_is_all_misses(self):
-        curves, clip_probs, _, reference = make_clips(6)
-        curves[0] = curves[0][:0]
+        scores, _, reference = make_clips(6)
+        scores[0] = FrameScores(np.zeros((0, 3)), LABELS, GRID, clip_scores=[1, 1, 1])
         reference[0] = [Event(0, 3, "dog")]
-        tuned = tune_decoding(
-            curves, clip_probs, RULER, LABELS, reference=reference, search_grid=self.PLAIN
-        )
+        tuned = tune_decoding(scores, reference=reference, search_grid=self.PLAIN)
         assert tuned.classes["dog"].f_measure < 1
+
+    def test_clips_without_any_frame_are_all_misses(self):
+        empty = FrameScores(np.zeros((0, 3)), LABELS, GRID, clip_scores=[1, 1, 1])
+        tuned = tune_decoding([empty] * 2, reference=[[Event(0, 3, "dog")]] * 2)
+        assert tuned.score == tuned.start_score == 0
 
 
 class TestArguments:
-    def test_a_record_of_it_can_be_kept(self):
-        curves, clip_probs, tags, _ = make_clips()
-        tuned = tune_decoding(curves, clip_probs, RULER, LABELS, tags=tags)
+    def test_a_result_survives_json(self):
+        scores, tags, _ = make_clips()
+        tuned = tune_decoding(scores, tags=tags)
         record = json.loads(json.dumps(tuned.to_dict()))
         assert Decoding.from_dict(record["decoding"]) == tuned.decoding
         assert record["supervision"] == "weak"
@@ -491,36 +501,37 @@ class TestArguments:
             ({"shared": True}, "Got objective='class_f_measure'"),
             ({"shared": True, "tags": None, "reference": [[]] * 4}, "Got no tags"),
             ({"bounds": (0.5, 0.5)}, "bounds must be"),
-            ({"start": Decoding.uniform(["dog"])}, "start must have the labels"),
-            ({"clip_probs": np.zeros((4, 2))}, r"here \(4, 3\). Got the shape \(4, 2\)"),
-            ({"curves": [np.zeros((3, 2))] * 4}, r"Curve 0 must be \(frames, 3\)"),
-            ({"clip_probs": np.full((4, 3), np.nan)}, "probabilities from 0 to 1"),
+            ({"start": Decoding.uniform(["dog"])}, "Clip 0 has scores of cat, dog, owl; .* of dog"),
+            ({"scores": []}, "one clip or more"),
+            ({"scores": [ONES, OTHER_LABELS, ONES, ONES]}, "Clip 1 has scores of cat, dog, fox"),
+            ({"scores": [NO_CLIP_SCORES] * 4}, "without clip-level scores"),
+            ({"scores": [LOGITS] * 4}, "probabilities from 0 to 1"),
+            ({"scores": [ONES, ONES, ONES, OTHER_GRID]}, "on one frame grid"),
         ],
     )
-    def test_what_cannot_work_is_told(self, changes, message):
-        curves, clip_probs, tags, _ = make_clips(4)
-        arguments = {"curves": curves, "clip_probs": clip_probs, "tags": tags} | changes
+    def test_what_cannot_work_is_an_error(self, changes, message):
+        scores, tags, _ = make_clips(4)
         with pytest.raises(SettingError, match=message):
-            tune_decoding(grid=RULER, labels=LABELS, **arguments)
+            tune_decoding(**({"scores": scores, "tags": tags} | changes))
 
     @pytest.mark.parametrize(
         ("changes", "error", "message"),
         [
             ({"objective": "f1"}, SettingError, "no objective 'f1'"),
             ({"resolution": 0.0}, SettingError, "resolution must be"),
+            ({"reference": [[]] * 3}, SettingError, "reference must have one entry"),
             ({"reference": [[]] * 4}, DataError, "nothing to tune on"),
             ({"reference": [[Event(0, 1, "fox")]] * 4}, DataError, "events of 'fox'"),
-            ({"durations": [1.0]}, SettingError, "durations must have one entry"),
         ],
     )
-    def test_what_cannot_work_with_events_is_told(self, changes, error, message):
-        curves, clip_probs, _, reference = make_clips(4)
+    def test_what_cannot_work_with_events_is_an_error(self, changes, error, message):
+        scores, _, reference = make_clips(4)
         with pytest.raises(error, match=message):
-            tune_decoding(curves, clip_probs, RULER, LABELS, **({"reference": reference} | changes))
+            tune_decoding(scores, **({"reference": reference} | changes))
 
     @pytest.mark.parametrize(
-        "search_grid", [{"median": ()}, {"max_gap": (-1,)}, {"low_share": (0.0,)}]
+        "search_grid", [{"median": ()}, {"max_gap": (-1,)}, {"low_ratio": (0.0,)}]
     )
-    def test_a_grid_must_hold_values_that_can_work(self, search_grid):
+    def test_a_search_grid_must_hold_values_that_can_work(self, search_grid):
         with pytest.raises(SettingError):
             SearchGrid(**search_grid)

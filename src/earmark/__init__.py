@@ -1,7 +1,8 @@
 """Earmark learns from clip tags alone when each sound happens.
 
 The names below are the public front. They are imported when first used, so that `import earmark`
-costs nothing and touches neither torch nor the network.
+costs nothing and touches neither torch nor the network. The subpackages that users need are
+attributes as well: `earmark.metrics`, `earmark.plots`, `earmark.pooling` and others.
 """
 
 from importlib import import_module
@@ -20,12 +21,19 @@ if TYPE_CHECKING:
     from earmark.data.manifest import Manifest
     from earmark.errors import AudioError, BundleError, DataError, EarmarkError, SettingError
     from earmark.formats.events import Event, read_events, write_events
-    from earmark.formats.scores import read_curves, write_curves
+    from earmark.formats.scores import ScoreTable, read_scores, write_scores
     from earmark.formats.tags import read_tags, write_tags
-    from earmark.frames import FrameGrid
-    from earmark.inference.decoding import Decoding, decode_events
+    from earmark.frames import FrameGrid, FrameScores
+    from earmark.inference.decoding import Decoding, Rule, decode_events
     from earmark.inference.detector import Detector, load
-    from earmark.metrics import clip_scores, event_scores, psds_scores, segment_scores
+    from earmark.metrics import (
+        SCENARIO_1,
+        SCENARIO_2,
+        clip_scores,
+        event_scores,
+        psds_scores,
+        segment_scores,
+    )
     from earmark.metrics.evaluation import Scoring, evaluate
     from earmark.metrics.system_output import SystemOutput
     from earmark.nn.model import Model, ModelConfig
@@ -33,11 +41,14 @@ if TYPE_CHECKING:
     from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
     from earmark.synth.soundbank import Soundbank
     from earmark.training.api import train, tune
-    from earmark.training.settings import Settings
+    from earmark.training.augmentation import AugmentConfig
+    from earmark.training.settings import Settings, TrainingConfig
 
 _MODULE_OF = {
-    "SystemOutput": "metrics.system_output",
+    "SCENARIO_1": "metrics",
+    "SCENARIO_2": "metrics",
     "AudioError": "errors",
+    "AugmentConfig": "training.augmentation",
     "BundleError": "errors",
     "DataError": "errors",
     "Decoding": "inference.decoding",
@@ -46,15 +57,20 @@ _MODULE_OF = {
     "Event": "formats.events",
     "FeatureConfig": "data.features",
     "FrameGrid": "frames",
+    "FrameScores": "frames",
     "Manifest": "data.manifest",
     "Model": "nn.model",
     "ModelConfig": "nn.model",
     "Pooling": "pooling",
+    "Rule": "inference.decoding",
     "SceneConfig": "synth.scenes",
+    "ScoreTable": "formats.scores",
     "Scoring": "metrics.evaluation",
     "SettingError": "errors",
     "Settings": "training.settings",
     "Soundbank": "synth.soundbank",
+    "SystemOutput": "metrics.system_output",
+    "TrainingConfig": "training.settings",
     "clip_scores": "metrics",
     "decode_events": "inference.decoding",
     "evaluate": "metrics.evaluation",
@@ -65,22 +81,25 @@ _MODULE_OF = {
     "psds_scores": "metrics",
     "read_audio": "audio.decode",
     "read_blocks": "audio.decode",
-    "read_curves": "formats.scores",
     "read_events": "formats.events",
+    "read_scores": "formats.scores",
     "read_tags": "formats.tags",
     "segment_scores": "metrics",
     "train": "training.api",
     "tune": "training.api",
     "write_audio": "audio.encode",
-    "write_curves": "formats.scores",
     "write_events": "formats.events",
     "write_scenes": "synth.scenes",
+    "write_scores": "formats.scores",
     "write_tags": "formats.tags",
 }
+_SUBPACKAGES = ("audio", "formats", "metrics", "nn", "plots", "pooling", "synth")
 
 __all__ = [  # noqa: RUF022 - the version goes last
-    "SystemOutput",
+    "SCENARIO_1",
+    "SCENARIO_2",
     "AudioError",
+    "AugmentConfig",
     "BundleError",
     "DataError",
     "Decoding",
@@ -89,15 +108,20 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "Event",
     "FeatureConfig",
     "FrameGrid",
+    "FrameScores",
     "Manifest",
     "Model",
     "ModelConfig",
     "Pooling",
+    "Rule",
     "SceneConfig",
+    "ScoreTable",
     "Scoring",
     "SettingError",
     "Settings",
     "Soundbank",
+    "SystemOutput",
+    "TrainingConfig",
     "clip_scores",
     "decode_events",
     "evaluate",
@@ -108,22 +132,24 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "psds_scores",
     "read_audio",
     "read_blocks",
-    "read_curves",
     "read_events",
+    "read_scores",
     "read_tags",
     "segment_scores",
     "train",
     "tune",
     "write_audio",
-    "write_curves",
     "write_events",
     "write_scenes",
+    "write_scores",
     "write_tags",
     "__version__",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name in _SUBPACKAGES:
+        return import_module(f"earmark.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'earmark' has no attribute {name!r}")
     value = getattr(import_module(f"earmark.{_MODULE_OF[name]}"), name)
@@ -132,4 +158,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_SUBPACKAGES])

@@ -34,6 +34,7 @@ BundledOption = Annotated[
     Path | None,
     typer.Option("--model", "-m", help="Model file; without it, the one in the box."),
 ]
+DeviceOption = Annotated[str, typer.Option(help="Where the network runs: cpu, cuda, cuda:1.")]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="Model file, from earmark train.")]
 
 

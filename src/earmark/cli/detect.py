@@ -1,4 +1,4 @@
-"""Words -> detect."""
+"""The command `detect`."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import BundledOption, app, tell
-from earmark.errors import DataError, EarmarkError
+from earmark.cli.app import BundledOption, DeviceOption, app
+from earmark.errors import DataError
 
 
 @app.command()
@@ -16,52 +16,28 @@ def detect(
     model: BundledOption = None,
     out: Annotated[Path | None, typer.Option("--out", help="Table to write; else print.")] = None,
     score: Annotated[
-        bool, typer.Option("--score", help="A column with each event's score.")
+        bool, typer.Option("--score", help="Add a column with the score of each event.")
     ] = False,
-    curves: Annotated[
+    scores: Annotated[
         Path | None,
-        typer.Option(help="Folder for the probabilities over time, one table a recording."),
+        typer.Option(help="Folder for the frame-level scores, one table per recording."),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Cores to use; 0 is all of them.")] = 0,
+    device: DeviceOption = "cpu",
+    threads: Annotated[int, typer.Option(help="Threads to use; 0 is one per core.")] = 0,
 ) -> None:
-    """Say which sound starts and ends when, in recordings of any length."""
+    """Detect which sound starts and ends when, in recordings of any length."""
     from dataclasses import replace
 
-    from earmark.audio.decode import find_audio
     from earmark.formats.events import write_events
-    from earmark.formats.names import stems_of
-    from earmark.formats.scores import ScoreCurve, ScoreCurves, write_curves
     from earmark.inference.detector import Detector
     from earmark.inference.model_file import BUNDLED
 
     if out is not None and not out.absolute().parent.is_dir():
         raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
-    detector = Detector.load(model or BUNDLED, threads=threads)
-    # Names are those a table of the folder would have: relative to it, or the file's own.
-    files: dict[str, Path] = {}
-    for path in recordings:
-        inside = find_audio(path) if path.is_dir() else [path]
-        for file in inside:
-            name = file.relative_to(path).as_posix() if path.is_dir() else file.name
-            if files.setdefault(name, file) != file:
-                raise DataError(f"{files[name]} and {file} have one name; detect them apart.")
-    if not files:
-        raise DataError(f"There is no recording in {', '.join(map(str, recordings))}.")
-    if curves is not None:
-        stems_of(files)  # two that would write one curve are told before any work
-    found, failed = {}, 0
-    for name, file in files.items():
-        try:
-            curve = detector.frame_probs(file)
-        except EarmarkError as error:
-            tell(str(error))
-            failed += 1
-            continue
-        events = detector.decode(curve)
-        if curves is not None:
-            one = ScoreCurve.from_frames(curve.probs, curve.grid, curve.duration)
-            write_curves(curves, ScoreCurves(curve.labels, {name: one}))
-        found[name] = events if score else [replace(e, score=None) for e in events]
-    write_events(out or sys.stdout, found)
-    if failed:
+    detector = Detector.load(model or BUNDLED, device, threads)
+    events = detector.detect_files(recordings, scores)
+    if not score:
+        plain = {name: [replace(e, score=None) for e in own] for name, own in events.items()}
+    write_events(out or sys.stdout, events if score else plain)
+    if events.failed:
         raise typer.Exit(2)

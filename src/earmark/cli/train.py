@@ -1,5 +1,6 @@
 """Words -> train, tune, and what a model file says."""
 
+from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -122,8 +123,7 @@ def tune(
         return
     print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\ttag\tf_before\tf_after")
     for label, about in found.classes.items():
-        rule = found.decoding.rule(label)
-        numbers = [*rule, about.start_f_measure, about.f_measure]
+        numbers = [*astuple(found.decoding[label]), about.start_f_measure, about.f_measure]
         print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
     print(f"{path}: tuned from {found.supervision} labels, {found.objective} {found.score:.3f}")
 

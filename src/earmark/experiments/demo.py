@@ -179,7 +179,7 @@ def _plot(
     out: Path, detector: Detector, file: Path, reference: list[Event], estimate: list[Event]
 ) -> None:
     """Plot one scene with its events, one class at every level of pooling, and the losses."""
-    config = detector.bundle.features
+    config = detector.bundle.feature_config
     waveform, _ = read_audio(file, config.sample_rate)
     spectrum = log_mel(waveform, config)
     label = reference[0].label
@@ -191,10 +191,10 @@ def _plot(
         )
     picture = plot_hierarchy(
         spectrum, config.frames, stages, detector.grid, label, index, reference,
-        lengths=detector.bundle.model.stages,
+        lengths=detector.bundle.model_config.stages,
     )  # fmt: skip
     save(picture, out / "hierarchy.png")
-    curve = detector.frame_probs(waveform, config.sample_rate)
-    picture = plot_detection(curve.probs, curve.times, detector.labels, reference, estimate)
+    scores = detector.frame_scores(waveform, config.sample_rate)
+    picture = plot_detection(scores, reference, estimate)
     save(picture, out / "detection.png")
     save(plot_history(out / "run" / HISTORY), out / "history.png")

@@ -18,7 +18,7 @@ its members before tuning and scoring.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ from earmark.errors import DataError, SettingError
 from earmark.experiments.plan import Plan, Run
 from earmark.files import atomic_write
 from earmark.formats.events import Event, read_events
-from earmark.formats.scores import ScoreCurve, ScoreCurves
-from earmark.frames import FrameGrid
+from earmark.formats.scores import ScoreTable
+from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import installed_versions
-from earmark.inference.predictions import Predictions, mean_of, predict_clips
+from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.inference.tuning import tune_clip_thresholds, tune_decoding
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.evaluation import Scoring
@@ -211,25 +211,25 @@ class Workspace:
 class RunOutput:
     """The predictions of a run for the validation and test clips."""
 
-    labels: tuple[str, ...]
-    grid: FrameGrid
-    valid: Predictions
-    test: Predictions
+    valid: list[FrameScores]
+    test: list[FrameScores]
 
     @classmethod
     def predict(cls, detector: Detector, workspace: Workspace, store: FeatureStore) -> "RunOutput":
         """Return the predictions of a detector."""
-        model, features = detector.bundle.build_model(), detector.bundle.features
-        valid, test = (
-            predict_clips(model, store, x, features) for x in (workspace.valid, workspace.test)
-        )
-        return cls(detector.labels, detector.grid, valid, test)
+        config = detector.bundle.feature_config
+        clips = (workspace.valid, workspace.test)
+        return cls(*(predict_clips(detector.predictor, store, own, config) for own in clips))
 
     @classmethod
     def ensemble(cls, members: Sequence["RunOutput"]) -> "RunOutput":
         """Return the mean of the predictions of several runs."""
-        valid, test = (mean_of([getattr(x, name) for x in members]) for name in ("valid", "test"))
-        return replace(members[0], valid=valid, test=test)
+        return cls(*(mean_scores(getattr(x, name) for x in members) for name in ("valid", "test")))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes."""
+        return self.valid[0].labels
 
 
 def execute_run(workspace: Workspace, run: Run) -> RunResult:
@@ -249,9 +249,8 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
         output = RunOutput.predict(detector, workspace, workspace.compute_features(run))
         kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
         training = {name: detector.bundle.training[name] for name in kept}
-    predicted = output.valid.curves, output.valid.clip_probs, output.grid, output.labels
     decodings = {
-        name: tune_clip_thresholds(*predicted, workspace.valid.tags, **choices).decoding
+        name: tune_clip_thresholds(output.valid, workspace.valid.tags, **choices).decoding
         for name, choices in FROM_TAGS.items()
     }
     if workspace.valid_events:
@@ -293,12 +292,8 @@ def train_run(workspace: Workspace, run: Run) -> Detector:
 def _tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) -> Decoding:
     """Return the decoding with the best F1 on the events of the validation clips."""
     tuned = tune_decoding(
-        output.valid.curves,
-        output.valid.clip_probs,
-        output.grid,
-        output.labels,
+        output.valid,
         reference=[workspace.valid_events[file] for file in workspace.valid.files],
-        durations=[output.grid.onset(len(curve)) for curve in output.valid.curves],
         start=start,
         objective="f_measure",
     )
@@ -307,18 +302,12 @@ def _tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) ->
 
 def _score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[str, float]:
     """Return the scores of the test clips that need no threshold."""
-    files, grid, predicted = workspace.test.files, output.grid, output.test
-    curves = ScoreCurves(
-        output.labels,
-        {
-            file: ScoreCurve.from_frames(curve, grid, grid.onset(len(curve)))
-            for file, curve in zip(files, predicted.curves, strict=True)
-        },
-    )
-    probs = dict(zip(files, predicted.clip_probs, strict=True))
+    by_file = dict(zip(workspace.test.files, output.test, strict=True))
+    scores = ScoreTable(output.labels, by_file)
+    probs = {file: own.clip_level() for file, own in by_file.items()}
     tags = clip_scores(tags_of(workspace.reference), probs=probs, labels=output.labels)
     return {
-        "psds1": psds_scores(workspace.reference, curves, **SCENARIO_1).value,
+        "psds1": psds_scores(workspace.reference, scores, **SCENARIO_1).value,
         "mean_average_precision": tags.mean_average_precision,
     }
 
@@ -326,7 +315,7 @@ def _score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[s
 def _score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
     """Return the scores of the validation clips that need their tags alone."""
     tags = dict(zip(clips.files, clips.tags, strict=True))
-    probs = dict(zip(clips.files, output.valid.clip_probs, strict=True))
+    probs = {file: own.clip_level() for file, own in zip(clips.files, output.valid, strict=True)}
     scores = clip_scores(tags, probs=probs, labels=output.labels)
     return {"mean_average_precision": scores.mean_average_precision}
 
@@ -335,11 +324,11 @@ def _score_events(
     output: RunOutput, workspace: Workspace, decoding: Decoding
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Return the scores of the decoded test clips, and the counts per clip."""
-    reference, estimate = workspace.reference, dict[str, list[Event]]()
-    for number, file in enumerate(workspace.test.files):
-        curve, clip_probs = output.test.curves[number], output.test.clip_probs[number]
-        duration = output.grid.onset(len(curve))
-        estimate[file] = decode_events(curve, output.grid, decoding, clip_probs, duration)
+    reference = workspace.reference
+    estimate = {
+        file: decode_events(scores, decoding)
+        for file, scores in zip(workspace.test.files, output.test, strict=True)
+    }
     segments = count_segments(reference, estimate, output.labels, empty_as_zero=True)
     overall = segments.scores().overall
     names = {
@@ -366,19 +355,24 @@ def _choose_example(
     )
     events = workspace.reference[file]
     columns = {label: output.labels.index(label) for label in sorted({x.label for x in events})}
-    curve, clip_probs = output.test.curves[number], output.test.clip_probs[number]
+    scores = output.test[number]
+    clip_level = scores.clip_level()
+    assert scores.grid is not None
     return {
         "file": file,
-        "hop": output.grid.hop,
+        "hop": scores.grid.hop,
         "events": [[event.onset, event.offset, event.label] for event in events],
-        "frame_probs": {x: np.round(curve[:, at], 4).tolist() for x, at in columns.items()},
+        "frame_probs": {x: np.round(scores.scores[:, at], 4).tolist() for x, at in columns.items()},
         "thresholds": {
-            name: {label: decoding.rule(label)[:2] for label in columns}
+            name: {
+                label: (decoding[label].threshold, decoding[label].low_threshold)
+                for label in columns
+            }
             for name, decoding in decodings.items()
         },
         "detected": {
             name: {
-                label: bool(clip_probs[at] >= decoding.rule(label).clip_threshold)
+                label: bool(clip_level[at] >= decoding[label].clip_threshold)
                 for label, at in columns.items()
             }
             for name, decoding in decodings.items()

@@ -1,10 +1,9 @@
-"""Scores over time of each file <-> a folder of tables, one table a file.
+"""Frame-level scores of many files <-> a folder of tables, one table per file.
 
-Conventions: a curve has one score for every frame and class; frames lie end to end, each from one
-edge to the next, in seconds. Any finite number will do for a score, a logit as well as a
-probability: only their order matters. The folder is that of sed_scores_eval: the curve of `a.wav`
-is `a.tsv`, tab separated, with the columns `onset`, `offset` and one for each class. Sub folders
-are kept. Numbers are written so that they come back to the last bit.
+Conventions: the folder is that of sed_scores_eval: the scores of `a.wav` are in `a.tsv`, tab
+separated, with the columns `onset`, `offset` and one per class. Sub folders are kept. Any finite
+number is a score, a logit as well as a probability. Numbers are written so that they come back to
+the last bit. `FrameScores` are in `earmark.frames`.
 
 A file is known by its name without suffix (see `earmark.formats.names`), so that `a.wav` in a
 reference finds `a.tsv`. Two names that differ only in their suffix are refused.
@@ -12,156 +11,113 @@ reference finds `a.tsv`. Two names that differ only in their suffix are refused.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from earmark.errors import DataError, SettingError
 from earmark.files import atomic_write
 from earmark.formats.names import stem_of, stems_of
-from earmark.frames import FrameGrid
-
-Reals = NDArray[np.float64]
+from earmark.frames import FrameScores, Reals
 
 _TIMES = ("onset", "offset")
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreCurve:
-    """The scores of every class in every frame of one file.
+class ScoreTable(Mapping[str, FrameScores]):
+    """File name without suffix -> its frame-level scores; all have the same `labels`.
 
-    Shape: `edges` (frames + 1,), in seconds and rising; `scores` (frames, classes).
+    A name with its suffix finds its scores too.
 
-    >>> ScoreCurve([0, 0.5, 1.0], [[0.9], [0.1]]).duration
-    1.0
-    """
+    Args:
+        labels: the classes.
+        scores: file name -> its scores, or a pair (edges, scores) of arrays.
 
-    edges: Reals
-    scores: Reals
-
-    def __init__(self, edges: ArrayLike, scores: ArrayLike) -> None:
-        edges, scores = np.array(edges, np.float64), np.array(scores, np.float64)
-        if scores.ndim != 2 or not len(scores) or edges.shape != (len(scores) + 1,):
-            raise SettingError(
-                "A curve needs scores (frames, classes) of one frame or more, and edges "
-                f"(frames + 1,). Got the shapes {scores.shape} and {edges.shape}."
-            )
-        if not np.isfinite(scores).all():
-            row, column = np.argwhere(~np.isfinite(scores))[0]
-            raise DataError(
-                f"The score of frame {row} and class {column} is {scores[row, column]}. "
-                "A score is a finite number."
-            )
-        if not (np.isfinite(edges).all() and (np.diff(edges) > 0).all() and edges[0] >= 0):
-            raise DataError(
-                "The edges of frames are seconds from 0 on, each after the one before. Got "
-                f"{edges[:4].tolist()} and so on."
-            )
-        object.__setattr__(self, "edges", edges)
-        object.__setattr__(self, "scores", scores)
-
-    @classmethod
-    def from_frames(cls, scores: NDArray[Any], grid: FrameGrid, duration: float) -> "ScoreCurve":
-        """Return the curve of frames on a grid, as `Detector.frame_probs` gives them.
-
-        FrameGrid that begin at `duration` or later take no part; the last one left ends there.
-
-        >>> ScoreCurve.from_frames(np.zeros((4, 1)), FrameGrid(12.5), 0.2).edges
-        array([0.  , 0.08, 0.16, 0.2 ])
-        """
-        n_frames = min(len(scores), grid.count(duration))
-        edges = [*(grid.onset(index) for index in range(n_frames)), duration]
-        return cls(edges, scores[:n_frames])
-
-    @property
-    def duration(self) -> float:
-        """The last edge, in seconds."""
-        return float(self.edges[-1])
-
-
-class ScoreCurves(Mapping[str, ScoreCurve]):
-    """File name without suffix -> its curve; `labels` are the columns of every one.
-
-    A name with its suffix finds its curve too.
-
-    >>> curves = ScoreCurves(["dog"], {"a.wav": ScoreCurve([0, 1], [[0.9]])})
-    >>> list(curves), curves["a.wav"].duration, "a" in curves
+    >>> table = ScoreTable(["dog"], {"a.wav": ([0, 0.5, 1], [[0.9], [0.2]])})
+    >>> list(table), table["a.wav"].duration, "a" in table
     (['a'], 1.0, True)
     """
 
-    def __init__(self, labels: Sequence[str], curves: Mapping[str, ScoreCurve]) -> None:
+    def __init__(
+        self,
+        labels: Sequence[str],
+        scores: Mapping[str, FrameScores | tuple[ArrayLike, ArrayLike]],
+    ) -> None:
         self.labels = tuple(labels)
-        _check_labels(self.labels, "The curves")
-        self._curves = {name: curves[full] for name, full in stems_of(curves).items()}
-        for name, curve in self._curves.items():
-            if curve.scores.shape[1] != len(self.labels):
+        _check_labels(self.labels, "The scores")
+        self._scores = {n: self._as_scores(scores[full]) for n, full in stems_of(scores).items()}
+        for name, own in self._scores.items():
+            if own.labels != self.labels:
                 raise SettingError(
-                    f"The curve of {name!r} has {curve.scores.shape[1]} columns for the "
-                    f"{len(self.labels)} labels {', '.join(self.labels)}."
+                    f"The scores of {name!r} have the labels {', '.join(own.labels)}; all files "
+                    f"must have {', '.join(self.labels)}."
                 )
 
-    def __getitem__(self, name: str) -> ScoreCurve:
-        return self._curves[stem_of(name)]
+    def _as_scores(self, given: FrameScores | tuple[ArrayLike, ArrayLike]) -> FrameScores:
+        if isinstance(given, FrameScores):
+            return given
+        edges, scores = given
+        return FrameScores(scores, self.labels, edges=edges)
+
+    def __getitem__(self, name: str) -> FrameScores:
+        return self._scores[stem_of(name)]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._curves)
+        return iter(self._scores)
 
     def __len__(self) -> int:
-        return len(self._curves)
+        return len(self._scores)
 
 
-def read_curves(folder: str | os.PathLike[str]) -> ScoreCurves:
-    """Return the curves of all tables `*.tsv` in a folder and its sub folders.
+def read_scores(folder: str | os.PathLike[str]) -> ScoreTable:
+    """Return the scores of all tables `*.tsv` in a folder and its sub folders.
 
     >>> import tempfile
-    >>> curves = ScoreCurves(["dog"], {"a.wav": ScoreCurve([0, 1 / 3], [[0.1 + 0.2]])})
+    >>> scores = {"a.wav": FrameScores([[0.1 + 0.2]], ["dog"], edges=[0, 1 / 3])}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_curves(folder, curves)
-    ...     read_curves(folder)["a.wav"].scores.item()
+    ...     write_scores(folder, ScoreTable(["dog"], scores))
+    ...     read_scores(folder)["a.wav"].scores.item()
     0.30000000000000004
     """
     root = Path(folder)
     paths = sorted(path for path in root.rglob("*.tsv") if not path.name.startswith("."))
     if not paths:
         what = "has no tables *.tsv" if root.is_dir() else "is no folder"
-        raise DataError(f"{root} {what}. The curves of a.wav are expected in {root / 'a.tsv'}.")
+        raise DataError(f"{root} {what}. The scores of a.wav are expected in {root / 'a.tsv'}.")
     labels: tuple[str, ...] = ()
-    curves: dict[str, ScoreCurve] = {}
+    scores: dict[str, FrameScores] = {}
     for path in paths:
-        own, curve = _read_curve(path)
-        if curves and own != labels:
+        own = _read_table(path)
+        if scores and own.labels != labels:
             raise DataError(
-                f"{path}:1: the classes are {', '.join(own)}, but those of {paths[0]} are "
+                f"{path}:1: the classes are {', '.join(own.labels)}, but those of {paths[0]} are "
                 f"{', '.join(labels)}. All tables must have the same, in the same order."
             )
-        labels = own
+        labels = own.labels
         # of the whole name: without .tsv it is a name that may have a suffix of its own
-        curves[path.relative_to(root).with_suffix("").as_posix()] = curve
-    return ScoreCurves(labels, curves)
+        scores[path.relative_to(root).with_suffix("").as_posix()] = own
+    return ScoreTable(labels, scores)
 
 
-def write_curves(folder: str | os.PathLike[str], curves: ScoreCurves) -> None:
-    r"""Write one table a file, each beside its place first and then moved into it.
+def write_scores(folder: str | os.PathLike[str], scores: ScoreTable) -> None:
+    r"""Write one table per file; each appears when it is complete.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     curves = {"street/a.wav": ScoreCurve([0, 0.5], [[0.25]])}
-    ...     write_curves(folder, ScoreCurves(["dog"], curves))
+    ...     scores = {"street/a.wav": FrameScores([[0.25]], ["dog"], edges=[0, 0.5])}
+    ...     write_scores(folder, ScoreTable(["dog"], scores))
     ...     print(Path(folder, "street", "a.tsv").read_text().replace("\t", "|"))
     onset|offset|dog
     0.0|0.5|0.25
     """
     root = Path(folder)
-    header = "\t".join([*_TIMES, *curves.labels])
-    for name, curve in curves.items():
+    header = "\t".join([*_TIMES, *scores.labels])
+    for name, own in scores.items():
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts or not place.name:
-            raise DataError(f"Cannot write the curve of {name!r}: its table would leave {root}.")
-        rows = np.column_stack([curve.edges[:-1], curve.edges[1:], curve.scores]).tolist()
+            raise DataError(f"Cannot write the scores of {name!r}: its table would leave {root}.")
+        rows = np.column_stack([own.edges[:-1], own.edges[1:], own.scores]).tolist()
         lines = [header, *("\t".join(map(repr, row)) for row in rows), ""]
         path = root / f"{name}.tsv"
         try:
@@ -171,27 +127,27 @@ def write_curves(folder: str | os.PathLike[str], curves: ScoreCurves) -> None:
         atomic_write(path, "\n".join(lines).encode())
 
 
-def _read_curve(path: Path) -> tuple[tuple[str, ...], ScoreCurve]:
+def _read_table(path: Path) -> FrameScores:
     lines = _read_lines(path)
     columns = lines[0].split("\t") if lines else []
     labels = tuple(columns[2:])
     if tuple(columns[:2]) != _TIMES or not labels:
         raise DataError(
-            f"{path}:1: the header must name onset, offset and one class or more, with tabs "
-            f"between. Got {lines[0] if lines else ''!r}."
+            f"{path}:1: the header must name onset, offset and one class or more, separated "
+            f"by tabs. Got {lines[0] if lines else ''!r}."
         )
     _check_labels(labels, f"{path}:1: the columns")
     rows = [line.split("\t") for line in lines[1:] if line]
     try:
         if any(len(row) != len(columns) for row in rows):
-            raise ValueError  # told below, where the line is known
+            raise ValueError  # reported below, where the line is known
         values = list(map(float, chain.from_iterable(rows)))
         table = np.array(values).reshape(len(rows), len(columns))
     except ValueError:
         table = np.full((0, len(columns)), np.nan)
     if not (len(table) and np.isfinite(table).all() and _is_end_to_end(table)):
         raise _find_fault(path, lines, columns)
-    return labels, ScoreCurve(np.append(table[:, 0], table[-1, 1]), table[:, 2:])
+    return FrameScores(table[:, 2:], labels, edges=np.append(table[:, 0], table[-1, 1]))
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -200,7 +156,7 @@ def _read_lines(path: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text ({error.reason}). Save it as UTF-8.") from error
     except OSError as error:
-        raise DataError(f"Cannot read the curve {path}: {error.strerror or error}.") from error
+        raise DataError(f"Cannot read the scores {path}: {error.strerror or error}.") from error
     return text.rstrip("\n").split("\n")
 
 
@@ -210,7 +166,7 @@ def _is_end_to_end(table: Reals) -> bool:
 
 
 def _find_fault(path: Path, lines: list[str], columns: list[str]) -> DataError:
-    """Return the sentence for the first line that is wrong; slow, since it is needed once."""
+    """Return the error for the first line that is wrong; slow, since it is needed once."""
     end = 0.0
     is_first = True
     for number, line in enumerate(lines[1:], start=2):
@@ -231,7 +187,7 @@ def _find_fault(path: Path, lines: list[str], columns: list[str]) -> DataError:
         if onset != end and not is_first:
             return DataError(
                 f"{where}: the frame begins at {onset} s, but the one before ends at {end} s. "
-                "FrameGrid lie end to end."
+                "Frames lie end to end."
             )
         end, is_first = offset, False
     return DataError(f"{path}: there are no frames below the header.")

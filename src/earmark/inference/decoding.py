@@ -1,28 +1,32 @@
-"""Frame probabilities -> events.
+"""Frame-level scores -> events.
 
-Conventions: `frame_probs` is (frames, classes); lengths are in seconds, and `FrameGrid` turns them
-into frames and back. For each class the steps are, in this order:
+Conventions: lengths are in seconds; the frame grid of the scores turns them into frames and back.
+For each class the steps are, in this order:
 
-1. gate: where the clip probability is below `clip_threshold` no frame is active.
-2. median: each frame becomes the median of a window around it, of the odd number of frames nearest
-   to `median` (the longer at a tie; 1 is no filter).
-3. threshold: an event is a run of frames at or above `low_threshold`, of which at least one is at
+1. clip-level threshold: where the clip-level score is below `clip_threshold` no frame is active.
+2. median filter: each frame becomes the median of a window around it, of the odd number of frames
+   nearest to `median` (the longer at a tie; 1 is no filter).
+3. hysteresis: an event is a run of frames at or above `low_threshold`, of which at least one is at
    or above `threshold`. With both equal there is no hysteresis.
-4. fill: two events with a gap of up to `max_gap` between them become one.
-5. drop: events shorter than `min_duration` go.
+4. gap filling: two events with a gap of up to `max_gap` between them become one.
+5. minimum length: events shorter than `min_duration` are dropped.
 
-Every comparison is >=, in float64. At the edge of a clip the median mirrors the frames, the edge
-frame included: an event that reaches the edge is taken to go on beyond it, so it needs only half
-the length that one inside needs to survive, and what survives keeps its length. A median and a
-threshold may change places (a median is at or above a threshold just where most of its window is);
-that is why step 2 is a count of active frames here, and takes no sorting.
+Every comparison is >=, in float64. At the edge of a recording the median mirrors the frames, the
+edge frame included: an event that reaches the edge is taken to continue beyond it, so it needs only
+half the length that one inside needs to survive, and what survives keeps its length. A median and a
+threshold may change places (a median is at or above a threshold exactly where most of its window
+is); that is why step 2 is a count of active frames here, and needs no sorting.
+
+There is one decoder, `RunFinder`. It takes many recordings end to end, since tuning tries hundreds
+of rules on all validation clips; `decode_events` gives it one.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -30,17 +34,29 @@ from numpy.typing import NDArray
 
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
+from earmark.frames import Floats, FrameGrid, FrameScores, Reals
 
-Floats = NDArray[np.floating[Any]]
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
 _MEDIAN_BLOCK = 1 << 20  # values sorted at a time: some 10 MB
 
 
-class Rule(NamedTuple):
-    """How one class is decoded; thresholds are probabilities, the rest are seconds."""
+@dataclass(frozen=True)
+class Rule:
+    """How one class is decoded; thresholds are probabilities, the rest are seconds.
+
+    Args:
+        threshold: what an event must reach somewhere.
+        low_threshold: what it must keep throughout; equal to `threshold` is no hysteresis.
+        median: length of the median filter; 0 is none.
+        min_duration: events shorter than this are dropped.
+        max_gap: gaps up to this are filled.
+        clip_threshold: what the clip-level score must reach for any event; 0 is no threshold.
+
+    >>> Rule(median=0.4).threshold
+    0.5
+    """
 
     threshold: float = 0.5
     low_threshold: float = 0.5
@@ -49,69 +65,56 @@ class Rule(NamedTuple):
     max_gap: float = 0.0
     clip_threshold: float = 0.0
 
-    def check(self, label: str) -> None:
-        """Raise a `SettingError` that names the class unless the rule can work."""
-        for name, value in self._asdict().items():
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
             number = isinstance(value, Real) and not isinstance(value, bool)
             if not (number and math.isfinite(value) and value >= 0):
-                raise SettingError(
-                    f"{name} of {label!r} must be a finite number of 0 or more. Got {value!r}."
-                )
+                raise SettingError(f"{name} must be a finite number of 0 or more. Got {value!r}.")
+            object.__setattr__(self, name, float(value))
         if not 0 < self.low_threshold <= self.threshold <= 1:
             raise SettingError(
-                f"{label!r} needs 0 < low_threshold <= threshold <= 1. Got low_threshold="
+                "A rule needs 0 < low_threshold <= threshold <= 1. Got low_threshold="
                 f"{self.low_threshold!r} and threshold={self.threshold!r}."
             )
         if self.clip_threshold > 1:
-            raise SettingError(
-                f"clip_threshold of {label!r} must be from 0 to 1. Got {self.clip_threshold!r}."
-            )
+            raise SettingError(f"clip_threshold must be from 0 to 1. Got {self.clip_threshold!r}.")
+
+
+RULE_FIELDS = tuple(Rule.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How each class is decoded: one value a class, in the order of `labels`.
+    """How each class is decoded: one `Rule` per label.
 
     Args:
-        labels: the classes, in the order of the columns of `frame_probs`.
-        threshold: what an event must reach somewhere.
-        low_threshold: what it must keep throughout; equal to `threshold` is no hysteresis.
-        median: length of the median filter in seconds; 0 is none.
-        min_duration: events shorter than this are dropped, in seconds.
-        max_gap: gaps up to this are filled, in seconds.
-        clip_threshold: what the clip probability must reach for any event; 0 is no gate.
+        labels: the classes, in the order of the columns of the scores.
+        rules: of each, in the same order.
 
-    >>> Decoding.uniform(["dog", "cat"], 0.4).replaced("cat", threshold=0.7).threshold
-    (0.4, 0.7)
+    >>> decoding = Decoding(["dog", "cat"], [Rule(0.4, 0.4), Rule(median=0.2)])
+    >>> decoding["cat"].median
+    0.2
     """
 
     labels: tuple[str, ...]
-    threshold: tuple[float, ...]
-    low_threshold: tuple[float, ...]
-    median: tuple[float, ...]
-    min_duration: tuple[float, ...]
-    max_gap: tuple[float, ...]
-    clip_threshold: tuple[float, ...]
+    rules: tuple[Rule, ...]
 
     def __post_init__(self) -> None:
-        for name in ("labels", *Rule._fields):
+        for name in ("labels", "rules"):
             values = getattr(self, name)
             if not isinstance(values, list | tuple):
-                raise SettingError(f"{name} must be a list with one entry a class. Got {values!r}.")
-            if len(values) != len(self.labels):
                 raise SettingError(
-                    f"{name} must have one value for each of {len(self.labels)} classes. "
-                    f"Got {len(values)}."
+                    f"{name} must be a list with one entry per class. Got {values!r}."
                 )
-            object.__setattr__(self, name, tuple(values))  # a list from a file will do
+            object.__setattr__(self, name, tuple(values))
         if not all(isinstance(label, str) and label for label in self.labels) or (
             len(set(self.labels)) < len(self.labels)
         ):
             raise SettingError(f"labels must name each class once. Got {list(self.labels)}.")
-        for label in self.labels:
-            self.rule(label).check(label)
-        for name in Rule._fields:
-            object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
+        if len(self.rules) != len(self.labels) or not all(isinstance(r, Rule) for r in self.rules):
+            raise SettingError(
+                f"rules must be {len(self.labels)} rules, one per label. Got {self.rules!r}."
+            )
 
     @classmethod
     def uniform(
@@ -120,185 +123,238 @@ class Decoding:
         threshold: float = 0.5,
         *,
         low_threshold: float | None = None,
-        median: float = 0.0,
-        min_duration: float = 0.0,
-        max_gap: float = 0.0,
-        clip_threshold: float = 0.0,
+        **settings: float,
     ) -> "Decoding":
         """Return the same rule for every class; without `low_threshold` there is no hysteresis.
 
-        >>> Decoding.uniform(["dog", "cat"], median=0.4).median
-        (0.4, 0.4)
-        """
-        low = threshold if low_threshold is None else low_threshold
-        rule = Rule(threshold, low, median, min_duration, max_gap, clip_threshold)
-        return cls.from_rules(labels, [rule] * len(labels))
-
-    @classmethod
-    def from_rules(cls, labels: Sequence[str], rules: Sequence[Rule]) -> "Decoding":
-        """Return the decoding with one rule a class.
-
-        >>> Decoding.from_rules(["dog"], [Rule(median=0.4)]).rule("dog").median
+        >>> Decoding.uniform(["dog", "cat"], median=0.4)["cat"].median
         0.4
         """
-        columns = zip(*rules, strict=True) if rules else [()] * len(Rule._fields)
-        return cls(tuple(labels), *columns)
+        for name in settings:
+            choose("setting of a rule", name, RULE_FIELDS)
+        low = threshold if low_threshold is None else low_threshold
+        return cls(tuple(labels), (Rule(threshold, low, **settings),) * len(labels))
 
-    def rule(self, label: str) -> Rule:
-        """Return how one class is decoded.
-
-        >>> Decoding.uniform(["dog"], 0.3).rule("dog").threshold
-        0.3
-        """
-        at = self.labels.index(choose("label", label, self.labels))
-        return Rule(*(getattr(self, name)[at] for name in Rule._fields))
+    def __getitem__(self, label: str) -> Rule:
+        return self.rules[self.labels.index(choose("label", label, self.labels))]
 
     def replaced(self, label: str, **changes: float) -> "Decoding":
         """Return this decoding with other settings for one class.
 
         A class without hysteresis stays without, unless `low_threshold` is among the changes.
 
-        >>> Decoding.uniform(["dog"], 0.5).replaced("dog", threshold=0.2).low_threshold
-        (0.2,)
+        >>> Decoding.uniform(["dog"], 0.5).replaced("dog", threshold=0.2)["dog"].low_threshold
+        0.2
         """
         for change in changes:
-            choose("setting of a class", change, Rule._fields)
-        rule = self.rule(label)
+            choose("setting of a rule", change, RULE_FIELDS)
+        rule = self[label]
         if "threshold" in changes and rule.low_threshold == rule.threshold:
             changes = {"low_threshold": changes["threshold"], **changes}
-        rules = [self.rule(other) for other in self.labels]
-        rules[self.labels.index(label)] = rule._replace(**changes)
-        return Decoding.from_rules(self.labels, rules)
+        rules = list(self.rules)
+        rules[self.labels.index(label)] = _make_rule(label, asdict(rule) | changes)
+        return Decoding(self.labels, tuple(rules))
 
-    def to_dict(self) -> dict[str, list[Any]]:
-        """Return the settings as plain lists, for a file.
+    def select(self, labels: Sequence[str]) -> "Decoding":
+        """Return the rules of some classes, in their order.
+
+        >>> Decoding.uniform(["dog", "cat"]).select(["cat"]).labels
+        ('cat',)
+        """
+        return Decoding(tuple(labels), tuple(self[label] for label in labels))
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """Return label -> its rule as plain values, for a file.
 
         >>> Decoding.from_dict(Decoding.uniform(["dog"]).to_dict()) == Decoding.uniform(["dog"])
         True
         """
-        return {name: list(getattr(self, name)) for name in ("labels", *Rule._fields)}
+        return {label: asdict(self[label]) for label in self.labels}
 
     @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "Decoding":
-        """Return the decoding that `to_dict` wrote; every setting must be there, and no other.
+    def from_dict(cls, rules: Mapping[str, Mapping[str, float]]) -> "Decoding":
+        """Return the decoding that `to_dict` wrote; a setting that is not there has its default.
 
-        >>> Decoding.from_dict({"labels": ["dog"]})
+        >>> Decoding.from_dict({"dog": {"threshold": 0.5, "low_treshold": 0.2}})
         Traceback (most recent call last):
             ...
-        earmark.errors.SettingError: The decoding has no 'threshold', ... Got: labels.
+        earmark.errors.SettingError: There is no setting of a rule 'low_treshold'; did you mean ...
         """
-        names = ("labels", *Rule._fields)
-        if not isinstance(settings, Mapping):
-            raise SettingError(f"A decoding is a table of settings. Got {settings!r}.")
-        for name in settings:
-            choose("setting of a decoding", name, names)
-        missing = [repr(name) for name in names if name not in settings]
-        if missing:
-            raise SettingError(
-                f"The decoding has no {', '.join(missing)}. Got: {', '.join(settings) or '-'}."
-            )
-        return cls(**settings)
+        if not (isinstance(rules, Mapping) and all(isinstance(r, Mapping) for r in rules.values())):
+            raise SettingError(f"A decoding maps each label to its settings. Got {rules!r}.")
+        for rule in rules.values():
+            for name in rule:
+                choose("setting of a rule", name, RULE_FIELDS)
+        return cls(tuple(rules), tuple(_make_rule(*item) for item in rules.items()))
 
 
-def decode_events(
-    frame_probs: Floats,
-    grid: FrameGrid,
-    decoding: Decoding,
-    clip_probs: Floats | None = None,
-    duration: float | None = None,
-) -> list[Event]:
-    """Return the events in a curve of frame probabilities, in order of time.
+def _make_rule(label: str, settings: Mapping[str, float]) -> Rule:
+    """Return a rule; an error names its class."""
+    try:
+        return Rule(**settings)
+    except SettingError as error:
+        raise SettingError(f"The rule of {label!r} cannot be used: {error}") from None
 
-    The score of an event is the mean of `frame_probs` (as they came, before gate and median) over
-    its frames, filled gaps included.
 
-    Shape:
-        `frame_probs` (frames, classes); `clip_probs` (classes,) for a clip, or (frames, classes)
-        for a long recording whose gate opens and closes.
+def decode_events(scores: FrameScores, decoding: Decoding) -> list[Event]:
+    """Return the events in frame-level scores, in order of time.
+
+    The score of an event is the mean of the frame-level scores over its frames (before the median
+    filter, filled gaps included). An event that reaches beyond the recording's duration ends there;
+    its length is judged in whole frames, before that.
 
     Args:
-        frame_probs: one column for each of `decoding.labels`.
-        grid: of the frames.
-        decoding: how each class is decoded.
-        clip_probs: what the gate looks at; needed if any `clip_threshold` is above 0.
-        duration: of the clip in seconds. FrameGrid that begin there or later take no part, and an
-            event that reaches beyond is cut; its length is judged in whole frames, before the cut.
+        scores: probabilities on a frame grid; they need clip-level scores if any rule has a
+            `clip_threshold`.
+        decoding: with the labels of the scores.
 
-    >>> frame_probs = np.array([[0.9], [0.7], [0.1], [0.2], [0.6]])
-    >>> for event in decode_events(frame_probs, FrameGrid(12.5), Decoding.uniform(["dog"], 0.5)):
+    >>> from earmark.frames import FrameGrid
+    >>> scores = FrameScores([[0.9], [0.7], [0.1], [0.2], [0.6]], ["dog"], FrameGrid(12.5))
+    >>> for event in decode_events(scores, Decoding.uniform(["dog"], 0.5)):
     ...     print(event)
     Event(onset=0.0, offset=0.16, label='dog', score=0.8)
     Event(onset=0.32, offset=0.4, label='dog', score=0.6)
     """
-    probs = _check_probs("frame_probs", frame_probs)
-    if probs.ndim != 2 or probs.shape[1] != len(decoding.labels):
+    if scores.labels != decoding.labels:
         raise SettingError(
-            f"frame_probs must be (frames, {len(decoding.labels)}), a column for each label. "
-            f"Got the shape {probs.shape}."
+            f"The decoding is of {', '.join(decoding.labels)}, the scores are of "
+            f"{', '.join(scores.labels)}."
         )
-    gates = _check_gates(clip_probs, probs.shape, decoding)
-    if duration is not None:
-        if not (math.isfinite(duration) and duration >= 0):
-            raise SettingError(f"duration must be 0 s or more. Got {duration!r}.")
-        probs = probs[: grid.count(duration)]
+    finder = RunFinder([scores])
     events = []
-    for at, label in enumerate(decoding.labels):
-        rule = decoding.rule(label)
-        column = probs[:, at].astype(np.float64)
-        is_open = gates[: len(column), at].astype(np.float64) >= rule.clip_threshold
-        if not is_open.any():
-            continue
-        starts, stops = _decode_class(column, is_open, grid, rule)
-        means = _means(column, starts, stops)
-        for start, stop, score in zip(starts.tolist(), stops.tolist(), means, strict=True):
-            offset = grid.offset(stop - 1)
-            if duration is not None:
-                offset = min(offset, duration)
-            events.append(Event(grid.onset(start), offset, label, score))
+    for column, (label, rule) in enumerate(zip(decoding.labels, decoding.rules, strict=True)):
+        starts, stops = finder.find(column, rule)
+        means = _means(finder.values(column), starts, stops)
+        for start, stop, mean in zip(starts.tolist(), stops.tolist(), means, strict=True):
+            offset = min(finder.grid.offset(stop - 1), scores.duration)
+            events.append(Event(finder.grid.onset(start), offset, label, mean))
     return sorted(events)
 
 
-def median_filter(frame_probs: Floats, n_frames: int) -> Floats:
-    """Return the median of each frame's window, mirrored at the edges as told above.
+class _Windows(NamedTuple):
+    """Where the frames around each frame are, recordings mirrored at their edges.
 
-    Shape:
-        (frames, classes) -> (frames, classes).
+    Shape: `frames` (mirrored frames,), of the line; `first` (frames,), where a window begins there.
+    """
+
+    frames: Indices
+    first: Indices
+
+
+class RunFinder:
+    """The decoder: finds the runs of active frames of one class in recordings laid end to end.
+
+    Between recordings lie empty frames that no gap filling can cross.
 
     Args:
-        frame_probs: what to filter, along its first axis.
-        n_frames: length of the window, an odd number (see `window_frames`).
+        recordings: probabilities with the same labels, on one frame grid.
+        max_gap: the longest gap, in seconds, that any rule fills; needed with several recordings.
 
-    >>> median_filter(np.array([[0.9], [0.1], [0.2], [0.8], [0.1]]), 3).ravel()
-    array([0.9, 0.2, 0.2, 0.2, 0.1])
+    >>> scores = FrameScores([[0.9], [0.7], [0.1], [0.6]], ["dog"], FrameGrid(12.5))
+    >>> RunFinder([scores, scores]).find(0, Rule())
+    (array([0, 3, 5, 8]), array([2, 4, 7, 9]))
     """
-    if n_frames < 1 or n_frames % 2 == 0:
-        raise SettingError(f"n_frames of a median must be odd. Got {n_frames!r}.")
-    if n_frames == 1 or len(frame_probs) == 0:
-        return frame_probs
-    padded = _mirrored(frame_probs, n_frames // 2)
-    windows = sliding_window_view(padded, n_frames, axis=0)  # (frames, classes, window)
-    filtered = np.empty_like(frame_probs)
-    step = max(1, _MEDIAN_BLOCK // max(1, n_frames * math.prod(frame_probs.shape[1:])))
-    for first in range(0, len(filtered), step):
-        block = np.partition(windows[first : first + step], n_frames // 2, axis=-1)
-        filtered[first : first + step] = block[..., n_frames // 2]
-    return filtered
 
+    def __init__(self, recordings: Sequence[FrameScores], max_gap: float = 0.0) -> None:
+        grids = {recording.grid for recording in recordings}
+        grid = grids.pop() if len(grids) == 1 else None
+        if grid is None:
+            raise SettingError("Scores to decode must be on one frame grid.")
+        self.grid: FrameGrid = grid
+        for recording in recordings:
+            _check_probabilities("frame-level scores", recording.scores)
+            if recording.clip_scores is not None:
+                _check_probabilities("clip-level scores", recording.clip_scores)
+        self.recordings = recordings
+        self.lengths = [len(recording) for recording in recordings]
+        self.pad = grid.index(max_gap) + 1 if len(recordings) > 1 else 0
+        ends = np.cumsum([length + self.pad for length in self.lengths])
+        self.starts: list[int] = [0, *ends[:-1].tolist()]
+        self.n_frames = int(ends[-1]) if len(ends) else 0
+        self._columns: dict[int, tuple[Reals, Reals | None]] = {}
+        self._windows: dict[int, _Windows] = {}
 
-def window_frames(median: float, grid: FrameGrid) -> int:
-    """Return the odd number of frames nearest to `median` seconds; the longer at a tie.
+    def find(self, column: int, rule: Rule) -> tuple[Indices, Indices]:
+        """Return where runs start and where they stop, in frames of the line."""
+        low = self.active(column, rule, rule.low_threshold)
+        high = low
+        if rule.low_threshold != rule.threshold:
+            high = self.active(column, rule, rule.threshold)
+        max_gap, min_length = self.grid.index(rule.max_gap), self.grid.count(rule.min_duration)
+        return find_runs(low, high, max_gap, min_length)
 
-    >>> [window_frames(median, FrameGrid(12.5)) for median in (0, 0.08, 0.16, 0.4)]
-    [1, 1, 3, 5]
-    """
-    return 2 * (grid.index(median) // 2) + 1
+    def active(self, column: int, rule: Rule, threshold: float) -> Mask:
+        """Return where the filtered scores of a class reach a threshold, (frames of the line,)."""
+        values, clip_values = self._column(column)
+        mask = values >= threshold
+        if rule.clip_threshold > 0:
+            if clip_values is None:
+                raise SettingError(
+                    f"A clip_threshold of {rule.clip_threshold} needs clip-level scores, and "
+                    "these scores have none; decode with a clip_threshold of 0."
+                )
+            mask &= clip_values >= rule.clip_threshold
+        half = window_frames(rule.median, self.grid) // 2
+        if half == 0 or not len(mask):
+            return mask
+        windows = self._windows_of(half)
+        total = np.cumsum(mask[windows.frames], dtype=np.int64)
+        counts = total[windows.first + 2 * half + 1] - total[windows.first]
+        result = np.zeros(self.n_frames, dtype=bool)
+        result[self._real_frames] = counts > half
+        return result
+
+    def values(self, column: int) -> Reals:
+        """Return the scores of a class, (frames of the line,), and -1 between recordings."""
+        return self._column(column)[0]
+
+    def filtered(self, column: int, median: float) -> list[Floats]:
+        """Return the median-filtered scores of a class in each recording."""
+        window = window_frames(median, self.grid)
+        return [
+            median_filter(recording.scores[:, column].astype(np.float64), window)
+            for recording in self.recordings
+        ]
+
+    @cached_property
+    def _real_frames(self) -> Indices:
+        spans = zip(self.starts, self.lengths, strict=True)
+        return np.concatenate([np.arange(start, start + length) for start, length in spans])
+
+    def _column(self, column: int) -> tuple[Reals, Reals | None]:
+        """Return frame-level and clip-level scores on the line; -1 is below any threshold."""
+        if column not in self._columns:
+            values, clip_values = np.full((2, self.n_frames), -1.0)
+            for recording, start in zip(self.recordings, self.starts, strict=True):
+                span = slice(start, start + len(recording))
+                values[span] = recording.scores[:, column]
+                if recording.clip_scores is not None:
+                    clip_values[span] = recording.clip_scores[:, column]
+            known = all(recording.clip_scores is not None for recording in self.recordings)
+            self._columns = {column: (values, clip_values if known else None)}  # one at a time
+        return self._columns[column]
+
+    def _windows_of(self, half: int) -> _Windows:
+        if half not in self._windows:
+            # Lists that are never empty: all recordings may be.
+            frames, first, n_frames = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)], 0
+            for start, length in zip(self.starts, self.lengths, strict=True):
+                if not length:
+                    continue
+                # One more than half: a sum before the first frame of the first window.
+                own = np.pad(np.arange(start, start + length), (half + 1, half), mode="symmetric")
+                first.append(np.arange(n_frames, n_frames + length))
+                frames.append(own)
+                n_frames += len(own)
+            self._windows[half] = _Windows(np.concatenate(frames), np.concatenate(first))
+        return self._windows[half]
 
 
 def find_runs(low: Mask, high: Mask, max_gap: int, min_length: int) -> tuple[Indices, Indices]:
     """Return where runs begin and where they have ended: steps 3 to 5, in frames.
 
     Args:
-        low: (frames,), True where a run goes on.
+        low: (frames,), True where a run continues.
         high: (frames,), True where a run is confirmed; nowhere True where `low` is not.
         max_gap: gaps of up to so many frames are filled.
         min_length: runs of fewer frames are dropped.
@@ -320,66 +376,55 @@ def find_runs(low: Mask, high: Mask, max_gap: int, min_length: int) -> tuple[Ind
     return starts[long], stops[long]
 
 
-def _decode_class(
-    column: NDArray[np.float64], is_open: Mask, grid: FrameGrid, rule: Rule
-) -> tuple[Indices, Indices]:
-    half = window_frames(rule.median, grid) // 2
+def median_filter(scores: Floats, n_frames: int) -> Floats:
+    """Return the median of each frame's window, mirrored at the edges as described above.
 
-    def active(threshold: float) -> Mask:
-        return _majority((column >= threshold) & is_open, half)
+    Shape:
+        (frames, ...) -> (frames, ...).
 
-    low = active(rule.low_threshold)
-    high = low if rule.low_threshold == rule.threshold else active(rule.threshold)
-    return find_runs(low, high, grid.index(rule.max_gap), grid.count(rule.min_duration))
+    Args:
+        scores: what to filter, along its first axis.
+        n_frames: length of the window, an odd number (see `window_frames`).
+
+    >>> median_filter(np.array([0.9, 0.1, 0.2, 0.8, 0.1]), 3)
+    array([0.9, 0.2, 0.2, 0.2, 0.1])
+    """
+    if n_frames < 1 or n_frames % 2 == 0:
+        raise SettingError(f"n_frames of a median must be odd. Got {n_frames!r}.")
+    if n_frames == 1 or len(scores) == 0:
+        return scores
+    half = n_frames // 2
+    padded = np.pad(scores, [(half, half)] + [(0, 0)] * (scores.ndim - 1), mode="symmetric")
+    windows = sliding_window_view(padded, n_frames, axis=0)  # (frames, ..., window)
+    filtered = np.empty_like(scores)
+    step = max(1, _MEDIAN_BLOCK // max(1, n_frames * math.prod(scores.shape[1:])))
+    for first in range(0, len(filtered), step):
+        block = np.partition(windows[first : first + step], half, axis=-1)
+        filtered[first : first + step] = block[..., half]
+    return filtered
 
 
-def _majority(mask: Mask, half: int) -> Mask:
-    """Return where more than half of the 2 `half` + 1 frames around are True."""
-    if half == 0 or len(mask) == 0:
-        return mask
-    total = np.cumsum(_mirrored(mask, half + 1), dtype=np.int64)  # one more: total before frame 0
-    result: Mask = (total[2 * half + 1 : -1] - total[: -2 * half - 2]) > half
-    return result
+def window_frames(median: float, grid: FrameGrid) -> int:
+    """Return the odd number of frames nearest to `median` seconds; the longer at a tie.
+
+    >>> [window_frames(median, FrameGrid(12.5)) for median in (0, 0.08, 0.16, 0.4)]
+    [1, 1, 3, 5]
+    """
+    return 2 * (grid.index(median) // 2) + 1
 
 
-def _mirrored(values: NDArray[Any], n: int) -> NDArray[Any]:
-    """Put n frames before and after: b a | a b c | c b, over and over if the clip is shorter."""
-    return np.pad(values, [(n, n)] + [(0, 0)] * (values.ndim - 1), mode="symmetric")
-
-
-def _means(column: NDArray[np.float64], starts: Indices, stops: Indices) -> list[float]:
+def _means(values: Reals, starts: Indices, stops: Indices) -> list[float]:
     if not len(starts):
         return []
     bounds = np.stack([starts, stops], axis=1).ravel()
-    sums = np.add.reduceat(np.append(column, 0.0), bounds)[::2]
+    sums = np.add.reduceat(np.append(values, 0.0), bounds)[::2]
     means: list[float] = (sums / (stops - starts)).tolist()
     return means
 
 
-def _check_probs(name: str, probs: Floats) -> Floats:
-    array = np.asarray(probs)
-    if array.size and not (array.min() >= 0 and array.max() <= 1):  # NaN is neither
+def _check_probabilities(name: str, values: Floats) -> None:
+    if values.size and not (values.min() >= 0 and values.max() <= 1):  # NaN is neither
         raise SettingError(
-            f"{name} must be probabilities from 0 to 1. Got values from {array.min()} to "
-            f"{array.max()}; pass logits through a sigmoid first."
+            f"The {name} must be probabilities from 0 to 1. Got values from {values.min()} to "
+            f"{values.max()}; pass logits through a sigmoid first."
         )
-    return array
-
-
-def _check_gates(clip_probs: Floats | None, shape: tuple[int, ...], decoding: Decoding) -> Floats:
-    """Return what the gate looks at as (frames or 1, classes)."""
-    if clip_probs is None:
-        for label, value in zip(decoding.labels, decoding.clip_threshold, strict=True):
-            if value > 0:
-                raise SettingError(
-                    f"{label!r} has a clip_threshold of {value}: pass clip_probs, or decode with "
-                    "a clip_threshold of 0."
-                )
-        return np.zeros((1, shape[1]))
-    gates = _check_probs("clip_probs", clip_probs)
-    if gates.shape not in (shape, shape[1:]):
-        raise SettingError(
-            f"clip_probs must be (classes,) or (frames, classes), here {shape[1:]} or {shape}. "
-            f"Got the shape {gates.shape}."
-        )
-    return np.atleast_2d(gates)

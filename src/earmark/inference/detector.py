@@ -1,261 +1,197 @@
 """Audio of any length -> events.
 
-Conventions: a recording longer than the network's window is read in overlapping windows, in flat
-memory; where windows overlap their frame probabilities are averaged, those near the middle of a
-window counting most. The clip probability that gates events is, at each frame, the largest of the
-windows over it. A recording that fits into one window is looked at once, just as in training.
-
-Windows go through the network in strips of several, a strip on each core while the next is read.
-How many cores there are changes no number. A detector may be used from several threads at once.
+Conventions: a source is a path, an open binary file, or a waveform (NumPy array or torch tensor)
+with its sample rate. Waveforms are (samples,), or 2-dimensional with the shorter axis as channels,
+which are averaged; full scale is -1 to 1. Any sample rate is resampled to that of the network. How
+recordings longer than the network's window are processed is described in
+`earmark.inference.predictor`. A detector may be used from several threads at once.
 """
 
+import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.audio.decode import Source, Waveform, read_blocks
+from earmark.audio.decode import Source, find_audio, read_blocks
+from earmark.audio.waveform import Waveform, resample, to_mono
 from earmark.data.features import log_mel_blocks
-from earmark.errors import SettingError
+from earmark.errors import AudioError, DataError, EarmarkError, SettingError
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
+from earmark.formats.names import stems_of
+from earmark.formats.scores import ScoreTable, write_scores
+from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
-from earmark.nn.fused import FusedModel
-from earmark.runtime.machine import keep_memory
-from earmark.runtime.threads import check_threads, map_in_threads
+from earmark.inference.predictor import Predictor, Scores
 
-Floats = NDArray[np.float32]
+logger = logging.getLogger(__name__)
 
-# FrameGrid of a strip: with more, the edges that are seen twice weigh less; with fewer, memory is less
-# and a short recording has strips for every core.
-STRIP = 1000
-N_WINDOWS = 16  # that a GRU takes at a time: with fewer it is slower
+PathLike = str | os.PathLike[str]
+
+BLOCK = 1 << 18  # samples of a waveform to resample at a time
 
 
-class Curve(NamedTuple):
-    """Frame probabilities of a recording, and their time axis.
+class FileEvents(dict[str, list[Event]]):
+    """Name of a recording -> its events; `failed` has the error of each that could not be read."""
 
-    Shape: `probs` and `clip_probs` (frames, classes), `times` (frames,), the middle of each frame
-    in seconds; `duration` is that of the recording.
-    """
+    failed: Mapping[str, EarmarkError]
 
-    probs: Floats
-    clip_probs: Floats
-    times: NDArray[np.float64]
-    grid: FrameGrid
-    labels: tuple[str, ...]
-    duration: float
-
-
-class _Strip(NamedTuple):
-    """A part of a recording, and how much of it is only seen from the parts beside it.
-
-    Shape: `log_mel` (frames, mels), of which `length` frames from `before` on are its own.
-    """
-
-    log_mel: Tensor
-    before: int
-    length: int
+    def __init__(
+        self, events: Mapping[str, list[Event]], failed: Mapping[str, EarmarkError]
+    ) -> None:
+        super().__init__(events)
+        self.failed = dict(failed)
 
 
 class Detector:
-    """A trained network that says which sound starts and ends when.
+    """A trained network that finds which sound starts and ends when.
 
     Made by `earmark.load(path)` or `earmark.train(...)`.
 
     Args:
-        bundle: the trained network and all that belongs to it.
-        device: where the network runs.
-        threads: how many strips of a recording to work on at a time; 0 is one for every core.
+        bundle: the trained network with its features and decoding.
+        device: where the network runs, such as "cpu" or "cuda".
+        threads: how many parts of a recording to process at a time; 0 is one per core.
+
+    >>> from earmark.synth.scenes import SceneConfig, make_scene
+    >>> config = SceneConfig(classes=("siren",), snr_db=(20, 20), n_events=(1, 1))
+    >>> scene = make_scene(config, seed=1)
+    >>> events = Detector.load().detect(scene.waveform, scene.sample_rate)
+    >>> "siren" in {event.label for event in events}
+    True
     """
 
     def __init__(self, bundle: Bundle, device: str = "cpu", threads: int = 0) -> None:
         self.bundle = bundle
-        self.device = torch.device(device)
-        self.threads = check_threads(threads)
-        self.model = bundle.build_model().to(self.device)
-        self._fused = FusedModel(self.model).to(self.device)
-        self.grid = bundle.model.frames(bundle.features.frames)
-        pool = bundle.model.time_pool
-        self._window = max(1, bundle.features.frames.count(bundle.window) // pool) * pool
-        self._hop = max(1, self._window // pool // 2) * pool
-        self._strip = max(1, STRIP // pool) * pool
+        self.grid = bundle.model_config.frames(bundle.feature_config.frames)
+        window = bundle.feature_config.frames.count(bundle.window)
+        self.model = bundle.build_model().to(_device(device))
+        self.predictor = Predictor(self.model, window, device, threads)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str] = BUNDLED, device: str = "cpu", threads: int = 0
-    ) -> "Detector":
-        """Return the detector in a model file, or the one that comes with the package."""
+    def load(cls, path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> "Detector":
+        """Return the detector in a model file, or the bundled pretrained one.
+
+        >>> Detector.load().labels[:2]
+        ('car_horn', 'cat')
+        """
         return cls(load_bundle(path), device, threads)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the detector into one file."""
+    def save(self, path: PathLike) -> Path:
+        """Write the detector to one file; return its path."""
         return save_bundle(self.bundle, path)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The classes it knows."""
+        """The classes it detects."""
         return self.bundle.labels
+
+    @property
+    def sample_rate(self) -> int:
+        """That of the network, in Hz; other sample rates are resampled to it."""
+        return self.bundle.feature_config.sample_rate
 
     def detect(
         self,
-        source: Source | Waveform,
+        source: Source | Waveform | Tensor,
         sample_rate: int | None = None,
         decoding: Decoding | None = None,
     ) -> list[Event]:
         """Return the events in a recording, in order of time.
 
         Args:
-            source: a path, an open binary file, or a mono waveform with its `sample_rate`.
-            sample_rate: of the waveform, which must be that of the network.
+            source: a path, an open binary file, or a waveform; see the module.
+            sample_rate: of a waveform, in Hz; a file knows its own.
             decoding: other thresholds and post-processing than the detector's own.
         """
-        return self.decode(self.frame_probs(source, sample_rate), decoding)
+        return self.decode(self.frame_scores(source, sample_rate), decoding)
 
-    def decode(self, curve: Curve, decoding: Decoding | None = None) -> list[Event]:
-        """Return the events in a curve that `frame_probs` gave."""
-        own = decoding or self.bundle.decoding
-        return decode_events(curve.probs, curve.grid, own, curve.clip_probs, curve.duration)
+    def detect_files(
+        self, recordings: PathLike | Iterable[PathLike], scores: PathLike | None = None
+    ) -> FileEvents:
+        """Return the events in each of many recordings.
 
-    def frame_probs(self, source: Source | Waveform, sample_rate: int | None = None) -> Curve:
-        """Return the probability of every class at every frame, with the time axis."""
-        counter = _Counter(self._blocks(source, sample_rate))
-        pieces, gates = [], []
-        for piece, gate in self.listen(log_mel_blocks(counter, self.bundle.features)):
-            pieces.append(piece)
-            gates.append(gate)
-        probs = np.concatenate(pieces)
-        pieces.clear()  # of a day's recording they are as large as all the rest
-        clip_probs = np.concatenate(gates)
-        times = self.grid.centres(len(probs))
-        duration = counter.n_samples / self.bundle.features.sample_rate
-        return Curve(probs, clip_probs, times, self.grid, self.labels, duration)
+        A recording that cannot be read is logged and left out; see `FileEvents.failed`.
 
-    def listen(self, log_mels: Iterable[Tensor]) -> Iterator[tuple[Floats, Floats]]:
-        """Yield frame probabilities, and clip probabilities by frame, from pieces of a log-mel.
-
-        Shape: pieces (frames, mels) of any length, normalised, one after another; what comes out
-        are pieces (frames, classes) of both, as soon as they are final.
+        Args:
+            recordings: files, or folders, whose recordings have names relative to them.
+            scores: folder to write the frame-level scores to, one table per recording.
         """
-        with keep_memory():
-            parts = map_in_threads(self._encode, self._strips(log_mels), self.threads)
-            windows = self._windows(parts)
-            said = map_in_threads(self._classify, windows, self.threads, draw_here=True)
-            yield from self._merge(window for some in said for window in some)
+        files = name_recordings(recordings)
+        if scores is not None:
+            stems_of(files)  # two that would write one table are refused before any work
+        events: dict[str, list[Event]] = {}
+        failed: dict[str, EarmarkError] = {}
+        for name, file in files.items():
+            try:
+                found = self.frame_scores(file)
+            except (AudioError, DataError) as error:
+                logger.warning("%s", error)
+                failed[name] = error
+                continue
+            events[name] = self.decode(found)
+            if scores is not None:
+                write_scores(scores, ScoreTable(found.labels, {name: found}))
+        return FileEvents(events, failed)
 
-    def tags(self, source: Source | Waveform, sample_rate: int | None = None) -> dict[str, float]:
+    def decode(self, scores: FrameScores, decoding: Decoding | None = None) -> list[Event]:
+        """Return the events in scores that `frame_scores` gave."""
+        return decode_events(scores, decoding or self.bundle.decoding)
+
+    def frame_scores(
+        self, source: Source | Waveform | Tensor, sample_rate: int | None = None
+    ) -> FrameScores:
+        """Return the scores of every class in every frame, with the time axis."""
+        counter = _Counter(self._blocks(source, sample_rate))
+        pieces, clip_pieces = [], []
+        for piece, clip_piece in self.stream(log_mel_blocks(counter, self.bundle.feature_config)):
+            pieces.append(piece)
+            clip_pieces.append(clip_piece)
+        scores = np.concatenate(pieces)
+        pieces.clear()  # those of a day are as large as all the rest
+        clip_scores = np.concatenate(clip_pieces)
+        duration = counter.n_samples / self.sample_rate
+        return FrameScores(
+            scores, self.labels, self.grid, duration=duration, clip_scores=clip_scores
+        )
+
+    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[Scores]:
+        """Yield pieces of frame-level and clip-level scores, as soon as they are final.
+
+        Shape: pieces (frames, mels) of any length, normalised, in order -> (frames, classes) both.
+        """
+        return self.predictor.stream(log_mels)
+
+    def tags(
+        self, source: Source | Waveform | Tensor, sample_rate: int | None = None
+    ) -> dict[str, float]:
         """Return the probability that each class is anywhere in the recording."""
-        curve = self.frame_probs(source, sample_rate)
-        best = curve.clip_probs.max(0)
+        best = self.frame_scores(source, sample_rate).clip_level()
         return {label: float(p) for label, p in zip(self.labels, best, strict=True)}
 
-    def _blocks(self, source: Source | Waveform, sample_rate: int | None) -> Iterable[Waveform]:
-        wanted = self.bundle.features.sample_rate
-        if not isinstance(source, np.ndarray):
-            return read_blocks(source, wanted)
-        if sample_rate != wanted or source.ndim != 1 or not len(source):
-            raise SettingError(
-                f"A waveform must be mono (samples,), not empty, with its sample rate of {wanted} Hz. Got "
-                f"the shape {source.shape} and sample_rate={sample_rate!r}; a file is resampled by itself."
-            )
-        if source.dtype.kind != "f" or not np.isfinite(source).all():
-            raise SettingError(
-                "A waveform holds finite floating-point numbers between -1 and 1; divide 16-bit "
-                f"numbers by 32768. Got {source.dtype}."
-            )
-        return [source.astype(np.float32, copy=False)]
-
-    def _strips(self, log_mels: Iterable[Tensor]) -> Iterator[_Strip]:
-        """Yield the recording in strips that lie side by side, each with what it sees of others."""
-        margin, own = self._fused.margin, self._strip
-        kept, before = torch.zeros(0, self.bundle.features.n_mels), 0
-        for piece in log_mels:
-            kept = torch.cat([kept, piece])
-            while len(kept) > before + own + margin:  # the rest is never empty
-                yield _Strip(kept[: before + own + margin], before, own)
-                kept, before = kept[max(0, before + own - margin) :], min(margin, before + own)
-        yield _Strip(kept, before, len(kept) - before)
-
-    def _encode(self, strip: _Strip) -> Tensor:
-        """Return the features of a strip, (frames, features)."""
-        log_mel, before, length = strip
-        with torch.inference_mode():
-            return self._fused.encode(log_mel.to(self.device), before, length)
-
-    def _windows(self, parts: Iterable[Tensor]) -> Iterator[tuple[int, Tensor]]:
-        """Yield windows, some at a time, (windows, frames, features), and where the first begins.
-
-        They are a hop apart; the last of all is flush with the end.
-        """
-        pool = self.bundle.model.time_pool
-        window, hop = self._window // pool, self._hop // pool
-        length, step = window + (N_WINDOWS - 1) * hop, N_WINDOWS * hop
-        kept, start = torch.zeros(0), 0
-        for part in parts:
-            kept = torch.cat([kept, part]) if len(kept) else part
-            while len(kept) >= length + hop:  # a whole window is left for the end
-                yield start, _cut(kept[:length], window, hop)
-                kept, start = kept[step:], start + step
-        if len(kept) <= window:
-            yield start, kept.unsqueeze(0)
-            return
-        whole = window + (len(kept) - window) // hop * hop
-        yield start, _cut(kept[:whole], window, hop)
-        if whole < len(kept):
-            yield start + len(kept) - window, kept[-window:].unsqueeze(0)
-
-    def _classify(self, windows: tuple[int, Tensor]) -> list[tuple[int, Floats, Floats]]:
-        """Return where each window begins in frames of the output, its frame and clip probs."""
-        start, features = windows
-        with torch.inference_mode():
-            prediction = self._fused.classify(features)
-            frame_probs = prediction.frame_probs.cpu().numpy()
-            clip_probs = prediction.clip_probs.cpu().numpy()
-        hop = self._hop // self.bundle.model.time_pool
-        starts = range(start, start + len(frame_probs) * hop, hop)
-        return list(zip(starts, frame_probs, clip_probs, strict=True))
-
-    def _merge(
-        self, predictions: Iterable[tuple[int, Floats, Floats]]
-    ) -> Iterator[tuple[Floats, Floats]]:
-        """Yield frame probabilities, and clip probabilities by frame, once they are final."""
-        n_classes = len(self.labels)
-        total, share, gate = np.zeros((0, n_classes)), np.zeros((0, 1)), np.zeros((0, n_classes))
-        base = 0
-        for start, probs, clip in predictions:
-            done = start - base  # no later window reaches back beyond this one's begin
-            if done:
-                yield _ratio(total[:done], share[:done]), gate[:done].astype(np.float32)
-                total, share, gate, base = total[done:], share[done:], gate[done:], start
-            more = len(probs) - len(total)
-            total = np.pad(total, ((0, more), (0, 0)))
-            share = np.pad(share, ((0, more), (0, 0)))
-            gate = np.pad(gate, ((0, more), (0, 0)))
-            index = np.arange(len(probs))
-            weight = np.minimum(index + 1, len(probs) - index)[:, None]
-            total += weight * probs.astype(np.float64)
-            share += weight
-            gate = np.maximum(gate, clip)
-        yield _ratio(total, share), gate.astype(np.float32)
+    def _blocks(
+        self, source: Source | Waveform | Tensor, sample_rate: int | None
+    ) -> Iterable[Waveform]:
+        if not isinstance(source, np.ndarray | Tensor):
+            if not (isinstance(source, str | os.PathLike) or hasattr(source, "read")):
+                raise SettingError(
+                    "A source is a path, an open binary file, or a waveform as a NumPy array or "
+                    f"torch tensor. Got a {type(source).__name__}."
+                )
+            if sample_rate is not None:
+                raise SettingError("sample_rate is for waveforms; a file knows its own.")
+            return read_blocks(source, self.sample_rate)
+        if sample_rate is None:
+            raise SettingError("A waveform needs its sample_rate, as in detect(waveform, 16000).")
+        waveform = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
+        return resample(_in_blocks(to_mono(waveform)), sample_rate, self.sample_rate)
 
 
-def _cut(frames: Tensor, window: int, hop: int) -> Tensor:
-    """(frames, features) -> (windows, frames, features), a hop apart."""
-    return frames.unfold(0, window, hop).transpose(1, 2)
-
-
-def _ratio(total: NDArray[np.float64], share: NDArray[np.float64]) -> Floats:
-    # In double precision a frame seen once comes back to the last bit.
-    return (total / share).astype(np.float32)
-
-
-def load(path: str | os.PathLike[str] = BUNDLED, device: str = "cpu", threads: int = 0) -> Detector:
+def load(path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> Detector:
     """Return the detector in a model file, or the bundled pretrained one.
 
     Args:
@@ -269,8 +205,43 @@ def load(path: str | os.PathLike[str] = BUNDLED, device: str = "cpu", threads: i
     return Detector.load(path, device, threads)
 
 
+def name_recordings(recordings: PathLike | Iterable[PathLike]) -> dict[str, Path]:
+    """Return the name of each recording -> its path, as a table of events would name it.
+
+    Recordings of a folder have names relative to it; a file has its own name.
+
+    >>> name_recordings("street/a.wav")
+    {'a.wav': PosixPath('street/a.wav')}
+    """
+    if isinstance(recordings, str | os.PathLike):
+        recordings = [recordings]
+    files: dict[str, Path] = {}
+    for path in map(Path, recordings):
+        for file in find_audio(path) if path.is_dir() else [path]:
+            name = file.relative_to(path).as_posix() if path.is_dir() else file.name
+            if files.setdefault(name, file) != file:
+                raise DataError(
+                    f"{files[name]} and {file} have the same name; detect them separately."
+                )
+    if not files:
+        raise DataError("There is no recording to detect in.")
+    return files
+
+
+def _in_blocks(waveform: Waveform) -> Iterator[Waveform]:
+    for first in range(0, len(waveform), BLOCK):
+        yield waveform[first : first + BLOCK]
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise SettingError(f"There is no device {name!r}; use 'cpu' or 'cuda'.") from error
+
+
 class _Counter:
-    """Blocks, and how many samples they had in all."""
+    """Blocks of samples, and how many samples they had in all."""
 
     def __init__(self, blocks: Iterable[Waveform]) -> None:
         self._blocks = blocks

@@ -1,12 +1,14 @@
-"""A trained network <-> one file that says everything about itself.
+"""A trained network <-> one self-describing file.
 
 Conventions: a safetensors file (no pickle, nothing that could run) whose metadata holds one JSON
 text: labels, features, normalisation, network, decoding, how it was tuned and trained, versions,
-licence and attribution. Checksums cover the text and the weights, so that a damaged part is refused
-and not half believed. Written beside and moved into place.
+licence and attribution. Checksums cover the text and the weights: a damaged file is refused. Files
+of older formats are migrated when they are read (`MIGRATIONS`), and settings that a file does not
+have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,19 +19,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from earmark.config import build
 from earmark.data.features import FeatureConfig
-from earmark.errors import BundleError, SettingError, choose
+from earmark.errors import BundleError, EarmarkError, SettingError, choose
 from earmark.inference.decoding import Decoding
 from earmark.nn.model import Model, ModelConfig
 from earmark.tensors import load_tensors, save_tensors
 
 FORMAT = 2  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
-BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # comes with the package
+BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # the pretrained model
+
+_PLAIN = {
+    "window": (float, int),
+    "tuning": (Mapping,),
+    "training": (Mapping,),
+    "versions": (Mapping,),
+    "licence": (str,),
+    "attribution": (tuple, list),
+}
+_FIELDS = ("format", "labels", "features", "model", "decoding", "n_parameters", *_PLAIN)
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of what decides the numbers."""
+    """Return the versions of the packages that results depend on."""
     found = {}
     for name in ("earmark", "torch", "numpy"):
         try:
@@ -41,25 +54,25 @@ def installed_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Bundle:
-    """All that detecting needs, and all that is worth knowing.
+    """A trained network with all that detection needs, and where it comes from.
 
     Args:
         labels: the classes, in the order of the network's outputs.
-        features: how a waveform becomes the network's input, normalisation included.
-        model: the sizes of the network.
+        feature_config: how a waveform becomes the network's input, normalisation included.
+        model_config: the sizes of the network.
         weights: its parameters and statistics, by name.
         decoding: thresholds and post-processing.
-        window: seconds that the network looks at at a time.
-        tuning: on what the decoding was tuned: "supervision" is "weak", "strong" or "none".
+        window: seconds that the network processes at a time.
+        tuning: how the decoding was tuned: "supervision" is "weak", "strong" or "none".
         training: a summary: epochs, losses, clips, settings.
         versions: of what made the file.
         licence: of the weights.
-        attribution: whom the sounds it learned from are due to.
+        attribution: authors of the recordings it was trained on.
     """
 
     labels: tuple[str, ...]
-    features: FeatureConfig
-    model: ModelConfig
+    feature_config: FeatureConfig
+    model_config: ModelConfig
     weights: Mapping[str, Tensor]
     decoding: Decoding
     window: float = 10.0
@@ -70,17 +83,52 @@ class Bundle:
     attribution: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.labels) != self.model.n_classes or self.labels != self.decoding.labels:
+        for name, kinds in _PLAIN.items():
+            if not isinstance(getattr(self, name), kinds):
+                wanted = " or ".join(kind.__name__ for kind in kinds)
+                raise SettingError(f"{name} must be a {wanted}. Got {getattr(self, name)!r}.")
+        object.__setattr__(self, "attribution", tuple(self.attribution))
+        if not 0 < self.window < math.inf:
+            raise SettingError(f"window must be a number of seconds above 0. Got {self.window!r}.")
+        if self.feature_config.n_mels != self.model_config.n_mels:
+            raise SettingError(
+                f"The network takes {self.model_config.n_mels} mels, and the features have "
+                f"{self.feature_config.n_mels}."
+            )
+        if len(self.labels) != self.model_config.n_classes or self.labels != self.decoding.labels:
             raise SettingError(
                 "labels, the network's classes and the decoding must be the same. Got "
-                f"{len(self.labels)} labels, {self.model.n_classes} classes, a decoding of "
+                f"{len(self.labels)} labels, {self.model_config.n_classes} classes, a decoding of "
                 f"{len(self.decoding.labels)}."
             )
+
+    def check_weights(self) -> None:
+        """Raise `SettingError` unless the weights are those of the network.
+
+        Nothing is allocated: a description of a huge network costs nothing here.
+        """
+        n_layers = self.model_config.n_convolutions * len(self.model_config.channels)
+        if n_layers > len(self.weights):
+            raise SettingError(
+                f"The network has {n_layers} convolutions or more. Got {len(self.weights)} tensors."
+            )
+        with torch.device("meta"):
+            wanted = Model(self.model_config).state_dict()
+        shapes = {name: tuple(value.shape) for name, value in self.weights.items()}
+        for name, value in wanted.items():
+            if shapes.get(name) != tuple(value.shape):
+                raise SettingError(
+                    f"The network's {name} must have the shape {tuple(value.shape)}. "
+                    f"Got {shapes.get(name, 'none')}."
+                )
+        unknown = sorted(set(shapes) - set(wanted))
+        if unknown:
+            raise SettingError(f"The network has no weights {unknown[0]!r}.")
 
     def build_model(self) -> Model:
         """Return the network, ready to predict."""
         with torch.random.fork_rng(devices=()):  # its first weights are drawn, and overwritten
-            model = Model(self.model)
+            model = Model(self.model_config)
         model.load_state_dict(dict(self.weights))  # half precision becomes single here
         return model.eval()
 
@@ -90,8 +138,8 @@ class Bundle:
             "format": FORMAT,
             "labels": list(self.labels),
             "window": self.window,
-            "features": asdict(self.features),
-            "model": asdict(self.model),
+            "features": asdict(self.feature_config),
+            "model": asdict(self.model_config),
             "decoding": self.decoding.to_dict(),
             "tuning": dict(self.tuning),
             "training": dict(self.training),
@@ -101,35 +149,31 @@ class Bundle:
             "n_parameters": sum(value.numel() for value in self.weights.values()),
         }
 
-    def only(self, labels: Sequence[str]) -> "Bundle":
-        """Return the network with these classes alone, in this order.
-
-        What it says of them stays the same, since no class hears of another one.
-        """
+    def select(self, labels: Sequence[str]) -> "Bundle":
+        """Return the network of these classes alone, in this order; their scores stay the same."""
         for label in labels:
             choose("label", label, self.labels)
-        if self.model.pooling == "class-attention":
+        if self.model_config.pooling == "class-attention":
             raise SettingError("The pooling class-attention weighs classes against each other.")
         rows = [self.labels.index(label) for label in labels]
         weights = {
             name: value[rows] if name.startswith(("classifier.", "pooling.")) else value
             for name, value in self.weights.items()
         }
-        rules = [self.decoding.rule(label) for label in labels]
         return replace(
             self,
             labels=tuple(labels),
-            model=replace(self.model, n_classes=len(labels)),
+            model_config=replace(self.model_config, n_classes=len(labels)),
             weights=weights,
-            decoding=Decoding.from_rules(labels, rules),
+            decoding=self.decoding.select(labels),
         )
 
     def halved(self) -> "Bundle":
-        """Return the same network in half precision, which takes half of the room in a file."""
+        """Return the same network in half precision, for a file of half the size."""
         return replace(self, weights={name: _halved(w) for name, w in self.weights.items()})
 
     def with_decoding(self, decoding: Decoding, tuning: Mapping[str, Any]) -> "Bundle":
-        """Return the same network, decoded otherwise."""
+        """Return the same network with another decoding."""
         return replace(self, decoding=decoding, tuning=tuning)
 
 
@@ -147,43 +191,78 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
 
 
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
-    """Read the file, and refuse it unless every part is as it was written."""
+    """Read a model file of this or an older format; a damaged one is refused."""
     source = Path(path)
     if source.is_dir():
         raise BundleError(f"{source} is a folder; name the model file in it, as model{SUFFIX}.")
     if not source.exists():
         raise BundleError(f"There is no model file {source}.")
-    about, weights = load_tensors(source, "model", BundleError)
-    values = json.loads(about)
-    while values.get("format") in MIGRATIONS:
-        values = MIGRATIONS[values["format"]](values)
-    if values.get("format") != FORMAT:
-        made_by = values.get("versions", {}).get("earmark", "unknown")
-        raise BundleError(
-            f"{source} has format {values.get('format')!r} (made by Earmark {made_by}), and this "
-            f"version reads format {FORMAT}; install the version that made it, or train again."
+    text, weights = load_tensors(source, "model", BundleError)
+    try:
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise SettingError(f"its description must be a table. Got {values!r}.")
+        values = migrate(values)
+        if values["format"] != FORMAT:
+            made_by = dict(values.get("versions", {})).get("earmark", "unknown")
+            raise BundleError(
+                f"{source} has format {values['format']!r} (made by Earmark {made_by}), and this "
+                f"version reads up to format {FORMAT}; install a newer version of Earmark."
+            )
+        for name in values:
+            choose("field of a model file", name, _FIELDS)
+        bundle = Bundle(
+            labels=tuple(values["labels"]),
+            feature_config=build(FeatureConfig, "features", values["features"]),
+            model_config=build(ModelConfig, "model", values["model"]),
+            weights=weights,
+            decoding=Decoding.from_dict(values["decoding"]),
+            **{name: values[name] for name in _PLAIN if name in values},
         )
-    return Bundle(
-        labels=tuple(values["labels"]),
-        features=FeatureConfig(**values["features"]),
-        model=ModelConfig(**values["model"]),
-        weights=weights,
-        decoding=Decoding.from_dict(values["decoding"]),
-        window=values["window"],
-        tuning=values["tuning"],
-        training=values["training"],
-        versions=values["versions"],
-        licence=values["licence"],
-        attribution=tuple(values["attribution"]),
-    )
+        bundle.check_weights()
+    except _UNUSABLE as error:
+        if isinstance(error, BundleError):
+            raise
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise BundleError(f"{source} is not a usable model file: {reason}") from error
+    return bundle
+
+
+def migrate(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a model file in the newest format.
+
+    >>> features, decoding = {"rate": 8000}, {"labels": [], "tag_threshold": []}
+    >>> old = {"format": 1, "features": features, "decoding": decoding}
+    >>> migrate(old)["features"]
+    {'sample_rate': 8000}
+    """
+    while values["format"] in MIGRATIONS:
+        values = MIGRATIONS[values["format"]](values)
+    return values
 
 
 def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
-    """Rename what format 2 has renamed."""
-    values["features"]["sample_rate"] = values["features"].pop("rate")
-    values["decoding"]["clip_threshold"] = values["decoding"].pop("tag_threshold")
-    return values | {"format": 2}
+    """Rename settings; turn six lists with one value per class into one rule per class."""
+    features = dict(values["features"])
+    features["sample_rate"] = features.pop("rate")
+    columns = dict(values["decoding"])
+    labels = columns.pop("labels")
+    columns["clip_threshold"] = columns.pop("tag_threshold")
+    rules = (dict(zip(columns, rule, strict=True)) for rule in zip(*columns.values(), strict=True))
+    decoding = dict(zip(labels, rules, strict=True))
+    return values | {"format": 2, "features": features, "decoding": decoding}
 
+
+_UNUSABLE = (
+    EarmarkError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,  # a nesting that is too deep, a size that torch cannot count
+    TypeError,
+    ValueError,
+)
 
 # Format -> what turns the description of a file in that format into the next one.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}
@@ -209,8 +288,8 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
         "attribution:" if about["attribution"] else "attribution: not stated",
         *(f"  {line}" for line in about["attribution"]),
     ]
-    names = [name for name in decoding if name != "labels"]
+    names = list(decoding[about["labels"][0]])
     lines.append("\t".join(["label", *names]))
-    for index, label in enumerate(about["labels"]):
-        lines.append("\t".join([label, *(f"{decoding[name][index]:.3g}" for name in names)]))
+    for label, rule in decoding.items():
+        lines.append("\t".join([label, *(f"{rule[name]:.3g}" for name in names)]))
     return "\n".join(lines)

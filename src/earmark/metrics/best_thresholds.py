@@ -35,7 +35,7 @@ import numpy as np
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.formats.scores import ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.count_deltas import CountDeltas, CumulativeCounts
 from earmark.metrics.event_arrays import Ints
 from earmark.metrics.event_criteria import CollarCriterion, IntersectionCriterion
@@ -72,8 +72,7 @@ class BestScores:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain dicts, lists and floats; nan and infinity stay.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> best = best_scores({"a": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0)).to_dict()
         >>> best["overall"]["error_rate"]["value"]
         0.0
@@ -116,8 +115,7 @@ class ThresholdCounts:
 
         The overall scores are those with one threshold for all classes.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_thresholds({"a": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0))
         >>> best = counts.weighted_scores(np.array([[1.0], [2.0]]))
         >>> best.overall["f_measure"]["f_measure"]
@@ -148,8 +146,7 @@ class ThresholdCounts:
     def scores(self) -> BestScores:
         """Return the best scores of all files.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_thresholds({"a": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0))
         >>> counts.scores().class_wise_average
         {'f_measure': 1.0, 'error_rate': 0.0}
@@ -183,8 +180,7 @@ class ThresholdCounts:
     def precision_recall(self) -> dict[str, PrecisionRecall]:
         """Return label -> precision and recall at every threshold, for classes in the reference.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_thresholds({"a": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0))
         >>> counts.precision_recall()["dog"].precision
         array([1. , 0.5])
@@ -206,8 +202,7 @@ class ThresholdCounts:
     def concatenate(self, other: "ThresholdCounts") -> "ThresholdCounts":
         """Return the counts of both, the files of `other` last.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_thresholds({"a": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0))
         >>> counts.concatenate(counts).files
         ('a', 'a')
@@ -285,7 +280,7 @@ class ThresholdCounts:
 
 def best_scores(
     reference: Mapping[str, Sequence[Event]],
-    scores: ScoreCurves,
+    scores: ScoreTable,
     criterion: Criterion,
     *,
     labels: Sequence[str] | None = None,
@@ -298,8 +293,7 @@ def best_scores(
         criterion: what is correct, such as `SegmentCriterion(1.0)` or `CollarCriterion()`.
         labels: the classes, in the order of the result; by default those of the scores.
 
-    >>> from earmark.formats.scores import ScoreCurve
-    >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
     >>> best = best_scores({"a.wav": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0))
     >>> best.overall["f_measure"]
     OperatingPoint(value=1.0, thresholds={'dog': 0.55}, tp=1, fp=0, n_ref=1)
@@ -309,15 +303,14 @@ def best_scores(
 
 def count_thresholds(
     reference: Mapping[str, Sequence[Event]],
-    scores: ScoreCurves,
+    scores: ScoreTable,
     criterion: Criterion,
     *,
     labels: Sequence[str] | None = None,
 ) -> ThresholdCounts:
     """Return the changes of counts as the threshold falls; arguments as in `best_scores`.
 
-    >>> from earmark.formats.scores import ScoreCurve
-    >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
     >>> count_thresholds({"a": [Event(0, 1, "dog")]}, scores, CollarCriterion()).n_ref.tolist()
     [[1]]
     """

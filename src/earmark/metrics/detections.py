@@ -54,9 +54,9 @@ def count_detections(stacked: StackedScores) -> tuple[Ints, Ints, Reals, Ints]:
     Returns:
         File, class, score and change, each (changes,), sorted by class.
 
-    >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+    >>> from earmark.formats.scores import ScoreTable
     >>> from earmark.metrics.stacked_scores import stack_scores
-    >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2, 3], [[0.9], [0.2], [0.8]])})
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2, 3], [[0.9], [0.2], [0.8]])})
     >>> count_detections(stack_scores({"a": []}, scores))[2:]
     (array([0.9, 0.2, 0.8]), array([ 1, -1,  1]))
     """
@@ -78,9 +78,9 @@ def find_detections(stacked: StackedScores, chosen: Bools) -> Iterator[Detection
         stacked: the frame-level scores.
         chosen: (files, classes), True where detections are wanted.
 
-    >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+    >>> from earmark.formats.scores import ScoreTable
     >>> from earmark.metrics.stacked_scores import stack_scores
-    >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2, 3], [[0.9], [0.2], [0.8]])})
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2, 3], [[0.9], [0.2], [0.8]])})
     >>> (block,) = find_detections(stack_scores({"a": []}, scores), np.array([[True]]))
     >>> list(zip(block.onset.tolist(), block.offset.tolist(), block.upper.tolist()))
     [(0.0, 1.0, 0.9), (0.0, 3.0, 0.2), (2.0, 3.0, 0.8)]

@@ -67,10 +67,10 @@ class IntersectionCriterion:
     def count_deltas(self, stacked: StackedScores) -> CountDeltas:
         """Return the deltas of true positives, false positives and cross triggers.
 
-        >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+        >>> from earmark.formats.scores import ScoreTable
         >>> from earmark.formats.events import Event
         >>> from earmark.metrics.stacked_scores import stack_scores
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> stacked = stack_scores({"a": [Event(0, 1, "dog")]}, scores)
         >>> deltas = IntersectionCriterion(0.7, 0.7).count_deltas(stacked)
         >>> [deltas.values[:2, deltas.score >= x].sum(axis=1).tolist() for x in (0.9, 0.2)]
@@ -182,10 +182,10 @@ class CollarCriterion(Collars):
     def count_deltas(self, stacked: StackedScores) -> CountDeltas:
         """Return the deltas of true positives and false positives.
 
-        >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+        >>> from earmark.formats.scores import ScoreTable
         >>> from earmark.formats.events import Event
         >>> from earmark.metrics.stacked_scores import stack_scores
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> stacked = stack_scores({"a": [Event(0, 1, "dog")]}, scores)
         >>> deltas = CollarCriterion().count_deltas(stacked)
         >>> [deltas.values[:, deltas.score >= x].sum(axis=1).tolist() for x in (0.9, 0.2)]

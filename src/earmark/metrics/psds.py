@@ -28,7 +28,7 @@ import numpy as np
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event
 from earmark.formats.names import stem_of
-from earmark.formats.scores import ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.count_deltas import CountDeltas, CumulativeCounts
 from earmark.metrics.event_arrays import Ints
 from earmark.metrics.event_criteria import IntersectionCriterion
@@ -116,8 +116,7 @@ class PsdsScores:
     def to_dict(self) -> dict[str, Any]:
         """Return the scores as plain dicts, lists and floats, without the ROCs.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> psds_scores({"a": [Event(0, 1, "dog")]}, scores).to_dict()["overall"]
         {'psds': {'psds': 1.0}}
         """
@@ -156,8 +155,7 @@ class PsdsCounts:
     def weighted_scores(self, weights: Reals | None = None) -> WeightedScores:
         """Return the scores of every row of weights; see `earmark.metrics.weighted_scores`.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_psds({"a": [Event(0, 1, "dog")]}, scores)
         >>> counts.weighted_scores(np.array([[1.0], [3.0]])).overall["psds"]["psds"]
         array([1., 1.])
@@ -177,8 +175,7 @@ class PsdsCounts:
     def scores(self) -> PsdsScores:
         """Return the scores of all files, with their ROCs.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> count_psds({"a": [Event(0, 1, "dog")]}, scores).scores().value
         1.0
         """
@@ -198,8 +195,7 @@ class PsdsCounts:
     def concatenate(self, other: "PsdsCounts") -> "PsdsCounts":
         """Return the counts of both, the files of `other` last.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
         >>> counts = count_psds({"a": [Event(0, 1, "dog")]}, scores)
         >>> counts.concatenate(counts).files
         ('a', 'a')
@@ -279,7 +275,7 @@ def _best_roc(efpr: Reals, tp: Reals, n_ref: float, max_efpr: float) -> Roc:
 
 def psds_scores(
     reference: Mapping[str, Sequence[Event]],
-    scores: ScoreCurves,
+    scores: ScoreTable,
     *,
     dtc: float = 0.7,
     gtc: float = 0.7,
@@ -310,10 +306,9 @@ def psds_scores(
         durations: file name -> its length in seconds; by default the end of its scores.
         labels: the classes, in the order of the result; by default those of the scores.
 
-    >>> from earmark.formats.scores import ScoreCurve
     >>> reference = {"a.wav": [Event(0, 1, "dog"), Event(2, 3, "dog")]}
-    >>> frames = ScoreCurve([0, 1, 2, 3, 3600], [[0.9], [0.5], [0.3], [0.6]])
-    >>> psds_scores(reference, ScoreCurves(["dog"], {"a": frames})).value
+    >>> frames = ([0, 1, 2, 3, 3600], [[0.9], [0.5], [0.3], [0.6]])
+    >>> psds_scores(reference, ScoreTable(["dog"], {"a": frames})).value
     0.5
     """
     return count_psds(
@@ -333,7 +328,7 @@ def psds_scores(
 
 def count_psds(
     reference: Mapping[str, Sequence[Event]],
-    scores: ScoreCurves,
+    scores: ScoreTable,
     *,
     dtc: float = 0.7,
     gtc: float = 0.7,
@@ -349,8 +344,7 @@ def count_psds(
 
     Time and memory grow with the number of frames.
 
-    >>> from earmark.formats.scores import ScoreCurve
-    >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
     >>> count_psds({"a": [Event(0, 1, "dog")]}, scores).n_ref.tolist()
     [[1]]
     """

@@ -125,10 +125,10 @@ class SegmentCriterion:
     def segments(self, stacked: StackedScores) -> SegmentTable:
         """Return the segments of all files.
 
-        >>> from earmark.formats.scores import ScoreCurve, ScoreCurves
+        >>> from earmark.formats.scores import ScoreTable
         >>> from earmark.formats.events import Event
         >>> from earmark.metrics.stacked_scores import stack_scores
-        >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 0.8, 2.0], [[0.9], [0.2]])})
+        >>> scores = ScoreTable(["dog"], {"a": ([0, 0.8, 2.0], [[0.9], [0.2]])})
         >>> stacked = stack_scores({"a": [Event(1, 2, "dog")]}, scores)
         >>> table = SegmentCriterion(1.0).segments(stacked)
         >>> table.scores.ravel().tolist(), table.reference.ravel().tolist()

@@ -13,7 +13,7 @@ import numpy as np
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.formats.names import stem_of, stems_of
-from earmark.formats.scores import ScoreCurves
+from earmark.formats.scores import ScoreTable
 from earmark.metrics.event_arrays import EventArrays, Ints, Reals, align_events
 
 
@@ -25,8 +25,7 @@ class StackedScores:
     (classes, rows), minus infinity in the last row of each file. The reference is sorted by file,
     class and time.
 
-    >>> from earmark.formats.scores import ScoreCurve
-    >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.9], [0.2]])})
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
     >>> stack_scores({"a": []}, scores).last
     array([2])
     """
@@ -48,8 +47,7 @@ class StackedScores:
     def n_events(self) -> Ints:
         """Return (files, classes): the number of reference events.
 
-        >>> from earmark.formats.scores import ScoreCurve
-        >>> scores = ScoreCurves(["cat", "dog"], {"a": ScoreCurve([0, 1], [[0.2, 0.9]])})
+        >>> scores = ScoreTable(["cat", "dog"], {"a": ([0, 1], [[0.2, 0.9]])})
         >>> stack_scores({"a.wav": [Event(0, 1, "dog")]}, scores).n_events()
         array([[0, 1]])
         """
@@ -60,7 +58,7 @@ class StackedScores:
 
 def stack_scores(
     reference: Mapping[str, Sequence[Event]],
-    scores: ScoreCurves,
+    scores: ScoreTable,
     labels: Sequence[str] | None = None,
 ) -> StackedScores:
     """Return the frame-level scores of the files of `reference`, end to end.
@@ -71,8 +69,7 @@ def stack_scores(
             `unknown_files`.
         labels: the classes, in the order of the result; by default those of the scores.
 
-    >>> from earmark.formats.scores import ScoreCurve
-    >>> scores = ScoreCurves(["dog"], {"a": ScoreCurve([0, 1, 2], [[0.2], [0.9]])})
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.2], [0.9]])})
     >>> stack_scores({"a.wav": []}, scores).scores
     array([[ 0.2,  0.9, -inf]])
     """

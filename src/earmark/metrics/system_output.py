@@ -14,7 +14,7 @@ from typing import Any
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, EventTable, read_events, read_seconds
 from earmark.formats.names import rename_files, stem_of
-from earmark.formats.scores import ScoreCurves, read_curves
+from earmark.formats.scores import ScoreTable, read_scores
 from earmark.formats.tables import read_table
 from earmark.formats.tags import TagTable, read_tags
 from earmark.metrics.clip import tags_of
@@ -40,7 +40,7 @@ class SystemOutput:
     name: str
     events: Events | None = None
     tags: Tags | None = None
-    scores: ScoreCurves | None = None
+    scores: ScoreTable | None = None
 
     def __post_init__(self) -> None:
         if self.events is None and self.tags is None and self.scores is None:
@@ -82,7 +82,7 @@ class SystemOutput:
         tags = None if self.tags is None else rename_files(self.tags, files)
         scores = self.scores
         if scores is not None:
-            scores = ScoreCurves(scores.labels, rename_files(scores, files))
+            scores = ScoreTable(scores.labels, rename_files(scores, files))
         return replace(self, events=events, tags=tags, scores=scores)
 
     def clip_scores(self, files: Tags, labels: Sequence[str]) -> dict[str, Any] | None:
@@ -119,8 +119,8 @@ def read_system_output(
                 f"{name} is a folder of frame-level scores, so it cannot be combined with the "
                 f"scores in {scores}. Pass a table of events or tags instead of {name}."
             )
-        return SystemOutput(name, scores=read_curves(path))
-    frame_scores = None if scores is None else read_curves(scores)
+        return SystemOutput(name, scores=read_scores(path))
+    frame_scores = None if scores is None else read_scores(scores)
     columns = None if weak else read_table(path).columns
     if weak or (columns is not None and "onset" not in columns):
         return SystemOutput(name, tags=read_tags(path), scores=frame_scores)

@@ -1,7 +1,11 @@
-"""Predictions -> pictures: the hierarchy, its gradients, detections, the course of a training."""
+"""Draw what a network does: levels of pooling, gradients, detections, the course of a training.
+
+Conventions: time axes are in seconds and start at 0. Reference events are shaded areas, estimated
+events are bars above the scores.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +13,13 @@ import numpy as np
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid, pooled_length
+from earmark.frames import FrameGrid, FrameScores, pooled_length
 from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
 
 if TYPE_CHECKING:
     import torch
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from earmark.pooling import Stage
 
@@ -25,16 +28,33 @@ def plot_hierarchy(
     log_mel: "torch.Tensor",
     grid: FrameGrid,
     stages: Sequence["Stage"],
-    stage_ruler: FrameGrid,
+    level_grid: FrameGrid,
     label: str,
     class_index: int,
     events: Sequence[Event] = (),
     lengths: Sequence[int] = (5, 5, 5),
 ) -> "Figure":
-    """Draw one clip: its log-mel with the true events, and one class at every level of pooling.
+    """Draw the log-mel of a clip, and the probabilities of one class at every level of pooling.
 
-    Shape: `log_mel` (frames, mels) on `grid`; `stages` of a batch of one, frames on `stage_ruler`.
-    `lengths` are the segment lengths of the pooling that made `stages`.
+    Shape: `log_mel` (frames, mels); the probabilities of `stages` (1, instances, classes).
+
+    Args:
+        log_mel: the input of the network.
+        grid: of its frames.
+        stages: the levels that a pooling returns with `return_stages=True`, of a batch of one clip.
+        level_grid: of the frames of the first level.
+        label: the class.
+        class_index: its column in `stages`.
+        events: the reference events of the clip, of any class.
+        lengths: segment lengths of the pooling that made `stages`.
+
+    >>> import torch
+    >>> from earmark.pooling import Pooling
+    >>> _, stages = Pooling("linear")(torch.rand(1, 125, 2), return_stages=True)
+    >>> log_mel = torch.zeros(500, 80)
+    >>> figure = plot_hierarchy(log_mel, FrameGrid(50), stages, FrameGrid(12.5), "dog", 0)
+    >>> [text.get_text() for text in figure.legends[0].get_texts()][:3]
+    ['frames', '25 segments', '5 segments']
     """
     figure = new_figure(figsize=(9, 6))
     top, bottom = figure.subplots(2, 1, sharex=True)
@@ -47,20 +67,18 @@ def plot_hierarchy(
         cmap="magma",
     )
     top.set_ylabel("mel")
-    top.set_title("log-mel, with the true events")
+    top.set_title("log-mel" + (" with reference events" if events else ""))
     for event in events:
         own = event.label == label
         top.axvspan(event.onset, event.offset, fill=False, ec="white", lw=2 if own else 1)
         name = plain_text(event.label)
         top.text(event.onset + 0.05, log_mel.shape[1] * 0.9, name, color="white")
         if own:
-            bottom.axvspan(event.onset, event.offset, color=SAND, label="truth")
-    _draw_levels(bottom, stages, stage_ruler, class_index, duration, lengths)
+            bottom.axvspan(event.onset, event.offset, color=SAND, label="reference")
+    _draw_levels(bottom, stages, level_grid, class_index, duration, lengths)
     what = f"probability of {plain_text(label)}"
     bottom.set(xlabel="seconds", ylabel=what, ylim=(0, 1), xlim=(0, duration))
-    handles, names = bottom.get_legend_handles_labels()
-    unique = dict(zip(names, handles, strict=True))
-    bottom.legend(unique.values(), unique.keys(), ncols=len(unique), loc="upper center")
+    _add_legend(figure, [bottom], "outside lower center")
     return figure
 
 
@@ -79,26 +97,42 @@ def _draw_levels(
         name = "frames" if depth == 0 else f"{len(probs)} segments"
         if len(probs) == 1:
             name = f"clip {probs[0]:.2f}"
-        shade = depth / max(1, len(stages) - 1)
-        colour = tuple(
-            np.array([0.12, 0.37, 0.66]) * (1 - shade) + np.array([0.76, 0.25, 0.18]) * shade
-        )
-        axes.stairs(probs, edges, color=colour, lw=1 + 1.2 * shade, label=name)
+        # Frames are a thin line in ink; segments are thicker and redder, the longer they are.
+        shade = (depth - 1) / max(1, len(stages) - 2)
+        style: dict[str, Any] = {"color": INK, "lw": 0.7}
+        if depth:
+            style = {"color": _mix(BLUE, RED, shade), "lw": 1.6 + 1.2 * shade}
+        axes.stairs(probs, edges, baseline=None, label=name, **style)
+
+
+def _mix(first: str, second: str, share: float) -> tuple[float, ...]:
+    """Return the colour between two, `share` of the way from the first to the second."""
+    begin, end = (np.array([int(c[at : at + 2], 16) for at in (1, 3, 5)]) for c in (first, second))
+    return tuple(((1 - share) * begin + share * end) / 255)
+
+
+def _add_legend(figure: "Figure", rows: Iterable["Axes"], place: Any) -> None:
+    """Add a legend outside all axes, with each name once."""
+    entries: dict[str, Any] = {}
+    for axes in rows:
+        handles, names = axes.get_legend_handles_labels()
+        entries |= dict(zip(names, handles, strict=True))
+    figure.legend(entries.values(), entries.keys(), loc=place, ncols=len(entries))
 
 
 def _spans(counts: list[int], lengths: Sequence[int]) -> list[int]:
-    """Return how many frames one instance of each level stands for, given how many there are."""
-    spans, told = [1], counts[:1]
+    """Return how many frames an instance of each level covers, given how many instances it has."""
+    spans, expected = [1], counts[:1]
     for length in lengths:
         spans.append(spans[-1] * length)
-        told.append(pooled_length(told[-1], length))
-    if lengths and told[-1] == 1:  # the last stage has left one segment, which is the clip
+        expected.append(pooled_length(expected[-1], length))
+    if lengths and expected[-1] == 1:  # the last stage has left one segment, which is the clip
         spans.pop()
-        told.pop()
-    if [*told, 1] != counts:
+        expected.pop()
+    if [*expected, 1] != counts:
         raise SettingError(
             f"Levels of {counts} instances do not come from segments of {tuple(lengths)}; "
-            "give the stages of their pooling as lengths."
+            "pass the stages of their pooling as lengths."
         )
     return [*spans, counts[0]]
 
@@ -106,9 +140,19 @@ def _spans(counts: list[int], lengths: Sequence[int]) -> list[int]:
 def plot_gradients(
     x: "torch.Tensor", weights: "torch.Tensor", stages: Sequence[int] = (5, 5, 5)
 ) -> "Figure":
-    """Draw how training pushes each frame of a positive and of a negative clip, by pooling.
+    """Draw how training changes each frame of a positive and of a negative clip, by pooling.
 
-    Shape: `x` (frames,) probabilities, `weights` (frames,) attention weights.
+    Shape: `x` (frames,), `weights` (frames,).
+
+    Args:
+        x: frame probabilities.
+        weights: attention weights.
+        stages: segment lengths of hierarchical pooling.
+
+    >>> import torch
+    >>> figure = plot_gradients(torch.rand(125), torch.rand(125))
+    >>> figure.axes[0].get_title()
+    'max, positive clip'
     """
     from earmark.pooling.gradients import closed_form
 
@@ -120,8 +164,9 @@ def plot_gradients(
         w = weights if name == "attention" else None
         single, hierarchical = (closed_form(name, x, w, s).dx for s in ((), stages))
         for axes, positive in zip(row, (True, False), strict=True):
-            # -dL/dx = t (1/y) dy/dx - (1 - t) / (1 - y) dy/dx; its sign is the push, its size is
-            # shown relative to the largest, since the factor is the same for all frames of a clip.
+            # -dL/dx = t (1/y) dy/dx - (1 - t) / (1 - y) dy/dx. Its sign is the direction in which
+            # training moves x; its size is shown relative to the largest, since the factor is the
+            # same for all frames of a clip.
             sign = 1.0 if positive else -1.0
             scale = max(single.abs().max().item(), hierarchical.abs().max().item())
             axes.fill_between(index, x, step="mid", color=SAND, label="frame probability x")
@@ -141,37 +186,47 @@ def plot_gradients(
 
 
 def plot_detection(
-    curve: "NDArray[np.floating[Any]]",
-    times: "NDArray[np.float64]",
-    labels: Sequence[str],
-    truth: Sequence[Event] = (),
-    found: Sequence[Event] = (),
+    scores: FrameScores,
+    reference: Sequence[Event] = (),
+    estimate: Sequence[Event] = (),
 ) -> "Figure":
-    """Draw the frame probabilities of every class, with true and found events.
+    """Draw the frame-level scores of every class, with reference and estimated events.
 
-    Shape: `curve` (frames, classes), `times` (frames,), the middle of each frame in seconds.
+    Args:
+        scores: probabilities, as `Detector.frame_scores` returns them.
+        reference: the events that are there.
+        estimate: the events that were detected.
+
+    >>> scores = FrameScores([[0.9], [0.2]], ["dog"], FrameGrid(12.5))
+    >>> plot_detection(scores, estimate=[Event(0, 0.08, "dog")]).axes[0].get_ylabel()
+    'dog'
     """
-    figure = new_figure(figsize=(9, 1.2 + 0.9 * len(labels)))
-    grid = figure.subplots(len(labels), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, label, probs in zip(grid, labels, curve.T, strict=True):
-        for event in (event for event in truth if event.label == label):
-            axes.axvspan(event.onset, event.offset, color=SAND, label="truth")
-        axes.plot(times, probs, color=BLUE, lw=1, drawstyle="steps-mid", label="frame probability")
-        for event in (event for event in found if event.label == label):
-            axes.plot([event.onset, event.offset], [1.06, 1.06], color=RED, lw=4, label="found")
-        axes.set(ylim=(0, 1.15), yticks=(0, 1))
+    figure = new_figure(figsize=(9, 1.2 + 0.9 * len(scores.labels)))
+    rows = figure.subplots(len(scores.labels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, label, values in zip(rows, scores.labels, scores.scores.T, strict=True):
+        for event in (event for event in reference if event.label == label):
+            axes.axvspan(event.onset, event.offset, color=SAND, label="reference")
+        style: dict[str, Any] = {"baseline": None, "color": BLUE, "lw": 1}
+        axes.stairs(values, scores.edges, label="frame-level score", **style)
+        for event in (event for event in estimate if event.label == label):
+            axes.plot([event.onset, event.offset], [1.06, 1.06], color=RED, lw=4, label="estimate")
+        axes.set(ylim=(0, 1.15), yticks=(0, 1), xlim=(0, scores.duration))
         axes.set_ylabel(plain_text(label), rotation=0, ha="right", va="center")
-    entries: dict[str, Any] = {}
-    for axes in grid:
-        handles, names = axes.get_legend_handles_labels()
-        entries |= dict(zip(names, handles, strict=True))
-    figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=3)
-    grid[-1].set_xlabel("seconds")
+    _add_legend(figure, rows, "outside upper center")
+    rows[-1].set_xlabel("seconds")
     return figure
 
 
 def plot_history(history: str | os.PathLike[str]) -> "Figure":
-    """Draw the losses of a training from its `history.tsv`; the best epoch is marked."""
+    r"""Draw the losses of a training from its `history.tsv`; the best epoch is marked.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder, "history.tsv")
+    ...     _ = table.write_text("epoch\ttrain_loss\tvalid_loss\n1\t0.7\t0.7\n2\t0.5\t0.6\n")
+    ...     plot_history(table).axes[0].get_ylabel()
+    'cross entropy'
+    """
     names, *rows = (line.split("\t") for line in Path(history).read_text().splitlines())
     columns = dict(zip(names, np.array(rows, dtype=float).T, strict=True))
     figure = new_figure(figsize=(6, 3.5))

@@ -26,8 +26,8 @@ from earmark.formats.events import read_events
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import SUFFIX, Bundle
-from earmark.inference.predictions import predict_clips
-from earmark.inference.tuning import Tuned, tune_clip_thresholds, tune_decoding
+from earmark.inference.predictor import predict_clips
+from earmark.inference.tuning import TuningResult, tune_clip_thresholds, tune_decoding
 from earmark.plots import plot_history, save
 from earmark.runtime.isa import check_bfloat16, log_instruction_set
 from earmark.runtime.processes import without_main
@@ -170,7 +170,7 @@ def tune(
     start: Decoding | None = None,
     tell: Callable[[str], object] = lambda sentence: None,
     **choices: Any,
-) -> tuple[Detector, Tuned]:
+) -> tuple[Detector, TuningResult]:
     """Search thresholds and post-processing on validation recordings.
 
     Args:
@@ -195,37 +195,26 @@ def tune(
     clips = Manifest.read(table, audio, detector.labels)
     if clips.missing:
         tell(f"{len(clips.missing)} of {len(clips.missing) + len(clips)} clips are missing.")
-    curves, rows = [], []
+    scores, rows = [], []
     for row, path in enumerate(clips.paths):
         try:
-            curves.append(detector.frame_probs(path))
+            scores.append(detector.frame_scores(path))
             rows.append(row)
         except AudioError as error:
             tell(f"Set aside: {error}")
-    if not curves:
+    if not scores:
         raise DataError(f"No recording of {table} in {audio} can be read.")
     clips = clips.take(rows)
-    truth: dict[str, Any] = {"tags": clips.tags}
+    labels: dict[str, Any] = {"tags": clips.tags}
     if strong:
         events = read_events(table)
-        truth = {
-            "reference": [events[file] for file in clips.files],
-            "durations": [curve.duration for curve in curves],
-        }
-    tuned = tune_decoding(
-        [curve.probs for curve in curves],
-        np.stack([curve.clip_probs.max(0) for curve in curves]),
-        detector.grid,
-        detector.labels,
-        start=start or detector.bundle.decoding,
-        **truth,
-        **choices,
-    )
-    record = tuning_record(tuned, len(curves))
-    return Detector(detector.bundle.with_decoding(tuned.decoding, record)), tuned
+        labels = {"reference": [events[file] for file in clips.files]}
+    result = tune_decoding(scores, start=start or detector.bundle.decoding, **labels, **choices)
+    record = tuning_record(result, len(scores))
+    return Detector(detector.bundle.with_decoding(result.decoding, record)), result
 
 
-def tuning_record(tuned: Tuned, n_clips: int) -> dict[str, Any]:
+def tuning_record(tuned: TuningResult, n_clips: int) -> dict[str, Any]:
     """Return what a model file says of its tuning."""
     return {
         "supervision": tuned.supervision,
@@ -362,8 +351,8 @@ def _bundle(
     window = settings.features.frames.onset(n_frames)
     bundle = Bundle(
         labels=train.labels,
-        features=settings.features,
-        model=settings.model,
+        feature_config=settings.features,
+        model_config=settings.model,
         weights=weights,
         decoding=Decoding.uniform(train.labels),
         window=min(max(window, 1.0), 30.0),
@@ -378,7 +367,7 @@ def _bundle(
             "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
         },
     )
-    said = predict_clips(bundle.build_model(), store, valid, settings.features)
-    grid = settings.model.frames(settings.features.frames)
-    tuned = tune_clip_thresholds(said.curves, said.clip_probs, grid, train.labels, valid.tags)
+    predictor = Detector(bundle).predictor
+    scores = predict_clips(predictor, store, valid, settings.features)
+    tuned = tune_clip_thresholds(scores, valid.tags)
     return bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(valid)))

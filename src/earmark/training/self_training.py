@@ -20,8 +20,9 @@ from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.files import atomic_path, atomic_write
 from earmark.frames import pooled_length
+from earmark.inference.detector import Detector
 from earmark.inference.model_file import load_bundle
-from earmark.inference.predictions import mean_of, predict_clips
+from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.training.settings import Settings
 
 
@@ -66,20 +67,21 @@ def write_pseudo_labels(
         raise SettingError(f"{path} is of other teachers; go on with those, or choose another out.")
     bundles = [load_bundle(teacher) for teacher in teachers]
     for bundle in bundles:
-        if bundle.labels != clips.labels or bundle.features.raw != settings.features.raw:
+        if bundle.labels != clips.labels or bundle.feature_config.raw != settings.features.raw:
             raise SettingError(
                 "A teacher must have the labels and the features of the training. Got one of "
                 f"{', '.join(bundle.labels)}."
             )
-        if bundle.model.time_pool != settings.model.time_pool:
+        if bundle.model_config.time_pool != settings.model.time_pool:
             raise SettingError(
                 "A teacher must have as many frames a second as the network that it teaches."
             )
-    said = mean_of(
-        predict_clips(bundle.build_model(), store, clips, bundle.features) for bundle in bundles
+    scores = mean_scores(
+        predict_clips(Detector(bundle).predictor, store, clips, bundle.feature_config)
+        for bundle in bundles
     )
     tags = clips.targets.numpy()
-    taught = [curve * tag for curve, tag in zip(said.curves, tags, strict=True)]
+    taught = [own.scores * tag for own, tag in zip(scores, tags, strict=True)]
     with atomic_path(path) as part:
         np.save(part, np.concatenate(taught).astype(np.float16))
         note.unlink(missing_ok=True)

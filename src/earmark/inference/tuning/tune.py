@@ -1,25 +1,21 @@
-"""Validation curves -> a decoding tuned for each class: the door to tags and events.
-
-Conventions: those of `earmark.inference.tuning`.
-"""
+"""Validation scores -> a decoding tuned from tags or from events; conventions in the package."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid
-from earmark.inference.decoding import Decoding, Floats
-from earmark.inference.tuning.clips import Clips
-from earmark.inference.tuning.events import SearchGrid, tune_on_events
-from earmark.inference.tuning.line import Line
-from earmark.inference.tuning.result import Tuned
-from earmark.inference.tuning.tags import tune_on_tags
-from earmark.inference.tuning.thresholds import OBJECTIVES, Bounds
+from earmark.frames import FrameScores
+from earmark.inference.decoding import Decoding
+from earmark.inference.tuning.objectives import OBJECTIVES, Bounds, Share
+from earmark.inference.tuning.search import EventSearch, Search, SearchGrid, TagSearch
 
-# Where `tune_clip_thresholds` starts. Tags tell nothing of time, so these are ours and stay: a median
-# against single frames, hysteresis since an event need not be loud throughout, and gaps and events
-# shorter than three frames are taken for noise. Tags tell which clips hold a class: the gate.
+# Where `tune_clip_thresholds` starts. Tags say nothing about time, so these are ours and stay: a
+# median against single frames, hysteresis since an event need not be loud throughout, and gaps and
+# events shorter than three frames are taken for noise. Tags say which clips contain a class: that
+# is what the clip-level threshold is tuned from.
 START: Mapping[str, float] = {
     "threshold": 0.5,
     "low_threshold": 0.1,
@@ -29,11 +25,53 @@ START: Mapping[str, float] = {
 }
 
 
+@dataclass(frozen=True)
+class ClassReport:
+    """What tuning did to one class: F1 before and after; `note` says why nothing was tuned.
+
+    F1 and positives are of clips (weak) or of segments (strong); F1 is nan for a class that the
+    reference does not contain.
+    """
+
+    n_positive: int
+    n_negative: int
+    start_f_measure: float
+    f_measure: float
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """The decoding found, and how.
+
+    Args:
+        decoding: the best found.
+        supervision: "weak" (tags) or "strong" (events).
+        objective: what was maximised; an error rate, minimised.
+        score: of `decoding` on the tuning data.
+        start_score: of the start.
+        classes: label -> its report.
+    """
+
+    decoding: Decoding
+    supervision: str
+    objective: str
+    score: float
+    start_score: float
+    classes: Mapping[str, ClassReport] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain dicts and lists, for a record; nan stays nan.
+
+        >>> result = TuningResult(Decoding.uniform(["dog"]), "weak", "clip_f_measure", 0.5, 0.5)
+        >>> result.to_dict()["decoding"]["dog"]["threshold"]
+        0.5
+        """
+        return asdict(self) | {"decoding": self.decoding.to_dict()}
+
+
 def tune_decoding(
-    curves: Sequence[Floats],
-    clip_probs: Floats,
-    grid: FrameGrid,
-    labels: Sequence[str],
+    scores: Sequence[FrameScores],
     *,
     tags: Sequence[Collection[str]] | None = None,
     reference: Sequence[Sequence[Event]] | None = None,
@@ -42,49 +80,53 @@ def tune_decoding(
     shared: bool = False,
     objective: str = "class_f_measure",
     search_grid: SearchGrid | None = None,
-    durations: Sequence[float] | None = None,
     resolution: float = 1.0,
     bounds: Bounds = (0.05, 0.95),
-) -> Tuned:
+) -> TuningResult:
     """Return the decoding that does best on validation clips, given their tags or their events.
 
-    Shape:
-        `curves` (frames, classes) for each clip, of any number of frames; `clip_probs`
-        (clips, classes).
-
     Args:
-        curves: frame probabilities of each clip, without padding.
-        clip_probs: clip probabilities.
-        grid: of the frames.
-        labels: the classes, in the order of the columns.
+        scores: of each clip, with clip-level scores.
         tags: the labels of each clip; tunes from tags.
         reference: the events of each clip; tunes from events. Give one of the two.
-        start: where to start from; 0.5 for all classes without it.
-        threshold_from: with tags, "tags" (tune threshold and gate) or "start" (the gate only).
+        start: where to start from; a threshold of 0.5 for all classes without it.
+        threshold_from: with tags, "tags" (tune the threshold and the clip-level threshold) or
+            "start" (the clip-level threshold only).
         shared: with tags and the objective "f_measure", tune the same for all classes.
         objective: one of `OBJECTIVES`: the mean of the classes' F1, or the overall F-measure or
             error rate; of clips with tags, of segments with events.
         search_grid: with events, what to try.
-        durations: with events, the length of each clip in seconds, as for `decode_events`.
         resolution: with events, length of a segment in seconds.
         bounds: lowest and highest threshold to look for.
 
-    >>> import numpy as np
-    >>> curves = [np.full((5, 1), p) for p in (0.1, 0.2, 0.4, 0.5)]
-    >>> clip_probs = np.array([[0.1], [0.2], [0.4], [0.5]])
-    >>> tags = [set(), set(), {"dog"}, {"dog"}]
-    >>> tuned = tune_decoding(curves, clip_probs, FrameGrid(12.5), ["dog"], tags=tags)
-    >>> tuned.start_score, tuned.score, round(tuned.decoding.threshold[0], 3)
+    >>> from earmark.frames import FrameGrid
+    >>> clips = [
+    ...     FrameScores([[p]] * 5, ["dog"], FrameGrid(12.5), clip_scores=[p])
+    ...     for p in (0.1, 0.2, 0.4, 0.5)
+    ... ]
+    >>> result = tune_decoding(clips, tags=[(), (), ("dog",), ("dog",)])
+    >>> result.start_score, result.score, round(result.decoding["dog"].threshold, 3)
     (0.6666666666666666, 1.0, 0.3)
     """
-    start = Decoding.uniform(labels) if start is None else start
-    if start.labels != tuple(labels):
-        raise SettingError(
-            f"start must have the labels {', '.join(labels)}. Got {', '.join(start.labels)}."
-        )
-    data = Clips(curves, clip_probs, grid, start, bounds)
     if (tags is None) == (reference is None):
         raise SettingError("Tuning takes either tags=... (weak) or reference=... (strong).")
+    if not scores:
+        raise SettingError("Tuning needs the scores of one clip or more.")
+    labels = scores[0].labels
+    start = Decoding.uniform(labels) if start is None else start
+    for at, each in enumerate(scores):
+        if each.labels != start.labels:
+            raise SettingError(
+                f"Clip {at} has scores of {', '.join(each.labels)}; the start is a decoding of "
+                f"{', '.join(start.labels)}."
+            )
+    for name, values in (("tags", tags), ("reference", reference)):
+        if values is not None and len(values) != len(scores):
+            raise SettingError(
+                f"{name} must have one entry for each of {len(scores)} clips. Got {len(values)}."
+            )
+    if not 0 < bounds[0] < bounds[1] <= 1:
+        raise SettingError(f"bounds must be 0 < lowest < highest <= 1. Got {bounds!r}.")
     choose("objective", objective, OBJECTIVES)
     if shared and (tags is None or objective != "f_measure"):
         raise SettingError(
@@ -93,43 +135,60 @@ def tune_decoding(
         )
     if tags is not None:
         choose("threshold_from", threshold_from, ("start", "tags"))
-        return tune_on_tags(data, tags, threshold_from, objective, shared)
+        tune_frames = threshold_from == "tags"
+        by_tags = TagSearch(
+            scores, tags, start, objective, bounds, tune_frames=tune_frames, shared=shared
+        )
+        return _result(by_tags, f"clip_{objective}")
     assert reference is not None
     if not (math.isfinite(resolution) and resolution > 0):
         raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
-    search_grid = search_grid or SearchGrid()
-    line = Line(data, reference, max(search_grid.max_gap), durations, resolution)
-    return tune_on_events(line, search_grid, objective)
+    grid = search_grid or SearchGrid()
+    by_events = EventSearch(scores, reference, start, objective, bounds, grid, resolution)
+    return _result(by_events, objective)
 
 
 def tune_clip_thresholds(
-    curves: Sequence[Floats],
-    clip_probs: Floats,
-    grid: FrameGrid,
-    labels: Sequence[str],
+    scores: Sequence[FrameScores],
     tags: Sequence[Collection[str]],
     threshold_from: str = "start",
     shared: bool = False,
-) -> Tuned:
-    """Return the decoding that `earmark train` gives: `START`, and gates from validation tags.
+) -> TuningResult:
+    """Return the decoding that `earmark train` gives: `START`, clip-level thresholds from tags.
 
     With `threshold_from="tags"` the thresholds of the frames are tuned before, as well; with
     `shared` all classes get the same.
 
-    >>> import numpy as np
-    >>> curves = [np.full((5, 1), 0.9)] * 2
-    >>> tuned = tune_clip_thresholds(curves, np.array([[0.2], [0.6]]), FrameGrid(12.5), ["dog"], [(), ["dog"]])
-    >>> tuned.decoding.low_threshold, tuned.decoding.clip_threshold
-    ((0.1,), (0.4,))
+    >>> from earmark.frames import FrameGrid
+    >>> clips = [
+    ...     FrameScores([[0.9]] * 5, ["dog"], FrameGrid(12.5), clip_scores=[p]) for p in (0.2, 0.6)
+    ... ]
+    >>> tune_clip_thresholds(clips, [(), ["dog"]]).decoding["dog"].clip_threshold
+    0.4
     """
     return tune_decoding(
-        curves,
-        clip_probs,
-        grid,
-        labels,
+        scores,
         tags=tags,
-        start=Decoding.uniform(labels, **START),
+        start=Decoding.uniform(scores[0].labels, **START) if scores else None,
         threshold_from=threshold_from,
         shared=shared,
         objective="f_measure",
     )
+
+
+def _result(search: Search, objective: str) -> TuningResult:
+    rules = search.run()
+    before, after = search.active(search.start), search.active(rules)
+    reports = {}
+    for at, label in enumerate(search.labels):
+        n_positive = int(search.reference[at].sum())
+        n_negative = search.reference.shape[1] - n_positive
+        f_measures = (math.nan, math.nan)
+        if n_positive:
+            share = Share.of_f_measure(search.reference[at])
+            f_measures = share.value(before[at]), share.value(after[at])
+        note = search.note(at, rules[at])
+        reports[label] = ClassReport(n_positive, n_negative, *f_measures, note)
+    scores = search.score(rules), search.score(search.start)
+    decoding = Decoding(search.labels, tuple(rules))
+    return TuningResult(decoding, search.supervision, objective, *scores, reports)

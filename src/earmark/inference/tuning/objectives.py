@@ -1,29 +1,29 @@
-"""Scores and what each item gains and costs -> the best threshold, and the objectives it is for.
+"""Objectives of tuning, and the exact search for the threshold that maximises one.
 
 Conventions: an item is a clip (from tags) or a segment (from events); it is active from its score
 up. Thresholds lie within `bounds` and are exact there: every threshold between two neighbouring
-scores decides alike, so trying one in each gap tries them all. Where several gaps in a row are
-equally good they count as one; of such plateaus the widest is taken, at its middle.
+scores decides alike, so trying one in each interval tries them all. Where several intervals in a
+row are equally good they count as one; of such plateaus the widest is taken, at its middle.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from earmark.frames import Reals
 from earmark.inference.decoding import Mask, Rule
 
-Reals = NDArray[np.float64]
 Bounds = tuple[float, float]
 
 
 class Share(NamedTuple):
-    """What one class adds to a score that is a fraction, all else held fixed.
+    """What one class contributes to a score that is a fraction, all else held fixed.
 
     With some items (clips or segments) active the score is
     (gain_before + their gains) / (cost_before + their costs). F1 is one: every active item costs
-    1, a right one gains 2, and the reference is there before.
+    1, a correct one gains 2, and the reference is counted before.
 
     Shape: `gain` and `cost` (items,).
     """
@@ -34,14 +34,14 @@ class Share(NamedTuple):
     cost_before: float
 
     @classmethod
-    def of_f_measure(cls, truth: Mask, gain_before: int = 0, cost_before: int = 0) -> "Share":
-        """Return the F1 of a class that is really active where `truth` is.
+    def of_f_measure(cls, reference: Mask, gain_before: int = 0, cost_before: int = 0) -> "Share":
+        """Return the F1 of a class that is active where `reference` is.
 
         >>> Share.of_f_measure(np.array([True, False])).value(np.array([True, True]))
         0.6666666666666666
         """
-        cost_before += int(truth.sum())
-        return cls(truth * np.float64(2), np.ones(truth.shape), gain_before, cost_before)
+        cost_before += int(reference.sum())
+        return cls(reference * np.float64(2), np.ones(reference.shape), gain_before, cost_before)
 
     def value(self, active: Mask) -> float:
         """Return the score with the items of the mask `active`.
@@ -79,50 +79,52 @@ class Share(NamedTuple):
 
 
 def with_threshold(rule: Rule, threshold: float) -> Rule:
-    """Return the rule with another threshold; the low one keeps its share of it.
+    """Return the rule with another threshold; the low one keeps its ratio to it.
 
-    >>> with_threshold(Rule(0.5, 0.25), 0.25)[:2]
-    (0.25, 0.125)
+    >>> with_threshold(Rule(0.5, 0.25), 0.25).low_threshold
+    0.125
     """
     low = min(threshold, threshold * (rule.low_threshold / rule.threshold))
-    return rule._replace(threshold=threshold, low_threshold=low)
+    return replace(rule, threshold=threshold, low_threshold=low)
 
 
-def share_of_own(truth: Mask, active: Mask, at: int) -> Share:
-    """Return the F1 of class `at` itself; `truth` and `active` are (classes, segments).
+def share_of_own(reference: Mask, active: Mask, at: int) -> Share:
+    """Return the F1 of class `at` itself; `reference` and `active` are (classes, segments).
 
-    >>> truth, active = np.array([[True, False]]), np.array([[True, True]])
-    >>> share_of_own(truth, active, 0).value(active[0])
+    >>> reference, active = np.array([[True, False]]), np.array([[True, True]])
+    >>> share_of_own(reference, active, 0).value(active[0])
     0.6666666666666666
     """
-    return Share.of_f_measure(truth[at])
+    return Share.of_f_measure(reference[at])
 
 
-def share_of_f_measure(truth: Mask, active: Mask, at: int) -> Share:
-    """Return the F1 of all classes together, as a share of class `at`.
+def share_of_f_measure(reference: Mask, active: Mask, at: int) -> Share:
+    """Return the F1 of all classes together, as the share of class `at`.
 
-    >>> truth, active = np.array([[True], [True]]), np.array([[True], [False]])
-    >>> [share_of_f_measure(truth, active, at).value(active[at]) for at in (0, 1)]
+    >>> reference, active = np.array([[True], [True]]), np.array([[True], [False]])
+    >>> [share_of_f_measure(reference, active, at).value(active[at]) for at in (0, 1)]
     [0.6666666666666666, 0.6666666666666666]
     """
-    others = np.arange(len(truth)) != at
-    n_right, n_found = (truth & active)[others].sum(), active[others].sum()
-    return Share.of_f_measure(truth[at], 2 * int(n_right), int(n_found + truth[others].sum()))
+    others = np.arange(len(reference)) != at
+    n_right, n_estimated = (reference & active)[others].sum(), active[others].sum()
+    return Share.of_f_measure(
+        reference[at], 2 * int(n_right), int(n_estimated + reference[others].sum())
+    )
 
 
-def share_of_error_rate(truth: Mask, active: Mask, at: int) -> Share:
-    """Return minus the error rate of all classes together, as a share of class `at`.
+def share_of_error_rate(reference: Mask, active: Mask, at: int) -> Share:
+    """Return minus the error rate of all classes together, as the share of class `at`.
 
-    >>> truth, active = np.array([[True], [True]]), np.array([[True], [False]])
-    >>> [share_of_error_rate(truth, active, at).value(active[at]) for at in (0, 1)]
+    >>> reference, active = np.array([[True], [True]]), np.array([[True], [False]])
+    >>> [share_of_error_rate(reference, active, at).value(active[at]) for at in (0, 1)]
     [-0.5, -0.5]
     """
-    others = np.arange(len(truth)) != at
-    n_ref, n_est = truth.sum(axis=0), active[others].sum(axis=0)
+    others = np.arange(len(reference)) != at
+    n_ref, n_est = reference.sum(axis=0), active[others].sum(axis=0)
     # Substitutions, deletions and insertions of a segment sum up to max(n_ref, n_est) - tp: one
-    # class more is an error more where as many as in the reference are found already.
-    errors = int(np.maximum(n_ref, n_est).sum() - (truth & active)[others].sum())
-    gain = truth[at].astype(np.float64) - (n_est >= n_ref)
+    # class more is an error more where as many as in the reference are estimated already.
+    errors = int(np.maximum(n_ref, n_est).sum() - (reference & active)[others].sum())
+    gain = reference[at].astype(np.float64) - (n_est >= n_ref)
     return Share(gain, np.zeros(len(gain)), -errors, int(n_ref.sum()))
 
 

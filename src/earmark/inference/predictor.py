@@ -1,0 +1,289 @@
+"""Log-mels of recordings of any length -> frame-level and clip-level scores: the inference path.
+
+Detection, tuning, validation and comparison all go through `Predictor`, on any device.
+
+Conventions: a recording longer than the network's window is cut into overlapping windows, in
+constant memory; where windows overlap their frame-level scores are averaged, those near the middle
+of a window counting most. The clip-level score of a frame is the highest of the windows over it. A
+recording that fits into one window is processed once, as in training.
+
+Convolutions run over strips of several windows, one strip per thread while the next is read; the
+recurrent layer takes each window for itself, many at a time. The number of threads changes no
+result. A predictor may be used from several threads at once.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from earmark.data.features import FeatureConfig, normalise
+from earmark.data.manifest import Manifest
+from earmark.data.store import FeatureStore
+from earmark.errors import SettingError
+from earmark.frames import Floats, FrameScores
+from earmark.nn.fused import FusedModel
+from earmark.nn.model import Model
+from earmark.runtime.machine import keep_memory
+from earmark.runtime.threads import check_threads, map_in_threads
+
+Floats32 = NDArray[np.float32]
+Scores = tuple[Floats32, Floats32]  # frame-level and clip-level, (frames, classes) both
+
+# Input frames of a strip: with more, the margins that are computed twice weigh less; with fewer,
+# memory is less and a short recording has strips for every core.
+STRIP = 1000
+N_WINDOWS = 16  # that a GRU takes at a time: with fewer it is slower
+
+
+class _Strip(NamedTuple):
+    """A part of a recording with its margins, in which neighbouring strips overlap.
+
+    Shape: `log_mel` (frames, mels), of which `length` frames from `before` on are its own.
+    """
+
+    recording: int
+    log_mel: Tensor
+    before: int
+    length: int
+
+
+class _Windows(NamedTuple):
+    """Windows of one length: where each begins in its recording, and their features.
+
+    Shape: `features` (windows, frames, features); `starts` holds (recording, first output frame).
+    """
+
+    starts: list[tuple[int, int]]
+    features: Tensor
+
+
+class _Scored(NamedTuple):
+    """A window with its scores; shape: (frames, classes) and (classes,)."""
+
+    recording: int
+    start: int
+    frame_scores: Floats32
+    clip_scores: Floats32
+
+
+class Predictor:
+    """A network that is ready to predict.
+
+    Args:
+        model: the trained network; it is not changed.
+        window: input frames of a window.
+        device: where the network runs, such as "cpu" or "cuda:1".
+        threads: how many strips to process at a time; 0 is one per core.
+
+    >>> from earmark.nn.model import ModelConfig
+    >>> model = Model(ModelConfig.preset("fast", n_classes=2)).eval()
+    >>> frame_scores, clip_scores = next(Predictor(model, 500).predict([[torch.zeros(1200, 80)]]))
+    >>> frame_scores.shape, clip_scores.shape
+    ((300, 2), (300, 2))
+    """
+
+    def __init__(
+        self, model: Model, window: int, device: str | torch.device = "cpu", threads: int = 0
+    ) -> None:
+        self.config = model.config
+        self.device = torch.device(device)
+        self.threads = check_threads(threads)
+        self._fused = FusedModel(model).to(self.device)
+        self._dtype = next(model.parameters()).dtype
+        pool = model.config.time_pool
+        self._window = max(1, window // pool)  # in output frames, as are the hop and `start`
+        self._hop = max(1, self._window // 2)
+        self._strip = max(1, STRIP // pool) * pool
+
+    def predict(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[Scores]:
+        """Yield frame-level and clip-level scores of each recording, (frames, classes) both.
+
+        Args:
+            recordings: of each, the pieces of its normalised log-mel, (frames, mels), in order.
+        """
+        for _, windows in groupby(self._score(recordings), key=itemgetter(0)):
+            pieces, clip_pieces = zip(*self._merge(windows), strict=True)
+            yield np.concatenate(pieces), np.concatenate(clip_pieces)
+
+    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[Scores]:
+        """Yield pieces of both scores of one recording, as soon as they are final.
+
+        Args:
+            log_mels: pieces (frames, mels) of any length, normalised, in order.
+        """
+        yield from self._merge(self._score([log_mels]))
+
+    def _score(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[_Scored]:
+        with keep_memory():
+            parts = map_in_threads(self._encode, self._strips(recordings), self.threads)
+            batches = _batched(self._windows(parts))
+            scored = map_in_threads(self._classify, batches, self.threads, draw_here=True)
+            yield from (window for some in scored for window in some)
+
+    def _strips(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[_Strip]:
+        """Yield each recording in strips that lie side by side, with their margins."""
+        margin, own = self._fused.margin, self._strip
+        for number, log_mels in enumerate(recordings):
+            kept, before = torch.zeros(0, self.config.n_mels), 0
+            for piece in log_mels:
+                kept = torch.cat([kept, piece])
+                while len(kept) > before + own + margin:  # the rest is never empty
+                    yield _Strip(number, kept[: before + own + margin], before, own)
+                    kept, before = kept[max(0, before + own - margin) :], min(margin, before + own)
+            yield _Strip(number, kept, before, len(kept) - before)
+
+    def _encode(self, strip: _Strip) -> tuple[int, Tensor]:
+        """Return the features of a strip, (frames, features), and the number of its recording."""
+        number, log_mel, before, length = strip
+        with torch.inference_mode():
+            return number, self._fused.encode(log_mel.to(self.device, self._dtype), before, length)
+
+    def _windows(self, parts: Iterable[tuple[int, Tensor]]) -> Iterator[_Windows]:
+        """Yield windows of each recording, a hop apart; the last is flush with its end."""
+        window, hop = self._window, self._hop
+        length, step = window + (N_WINDOWS - 1) * hop, N_WINDOWS * hop
+        for number, own in groupby(parts, key=itemgetter(0)):
+            kept, start = torch.zeros(0), 0
+            for _, part in own:
+                kept = torch.cat([kept, part]) if len(kept) else part
+                while len(kept) >= length + hop:  # a whole window is left for the end
+                    yield self._cut(kept[:length], number, start)
+                    kept, start = kept[step:], start + step
+            if len(kept) <= window:
+                yield _Windows([(number, start)], kept.unsqueeze(0))
+                continue
+            whole = window + (len(kept) - window) // hop * hop
+            yield self._cut(kept[:whole], number, start)
+            if whole < len(kept):
+                end = kept[-window:].unsqueeze(0)
+                yield _Windows([(number, start + len(kept) - window)], end)
+
+    def _cut(self, frames: Tensor, number: int, start: int) -> _Windows:
+        """(frames, features) -> windows (windows, frames, features), a hop apart."""
+        windows = frames.unfold(0, self._window, self._hop).transpose(1, 2)
+        starts = range(start, start + len(windows) * self._hop, self._hop)
+        return _Windows([(number, first) for first in starts], windows)
+
+    def _classify(self, windows: _Windows) -> list[_Scored]:
+        with torch.inference_mode():
+            prediction = self._fused.classify(windows.features)
+            frame_scores = prediction.frame_probs.float().cpu().numpy()
+            clip_scores = prediction.clip_probs.float().cpu().numpy()
+        rows = zip(windows.starts, frame_scores, clip_scores, strict=True)
+        return [_Scored(*start, frames, clip) for start, frames, clip in rows]
+
+    def _merge(self, windows: Iterable[_Scored]) -> Iterator[Scores]:
+        """Yield pieces of the frame-level and clip-level scores of one recording."""
+        n_classes = self.config.n_classes
+        total, weight = np.zeros((0, n_classes)), np.zeros((0, 1))
+        clip = np.zeros((0, n_classes))
+        base = 0
+        for _, start, frame_scores, clip_scores in windows:
+            done = start - base  # no later window reaches back beyond this one's begin
+            if done:
+                yield _ratio(total[:done], weight[:done]), clip[:done].astype(np.float32)
+                total, weight, clip, base = total[done:], weight[done:], clip[done:], start
+            more = ((0, len(frame_scores) - len(total)), (0, 0))
+            total, weight, clip = (np.pad(each, more) for each in (total, weight, clip))
+            index = np.arange(len(frame_scores))
+            triangle = np.minimum(index + 1, len(index) - index)[:, None]
+            total += triangle * frame_scores.astype(np.float64)
+            weight += triangle
+            clip = np.maximum(clip, clip_scores)
+        yield _ratio(total, weight), clip.astype(np.float32)
+
+
+def _batched(windows: Iterable[_Windows]) -> Iterator[_Windows]:
+    """Put single windows of several recordings together, up to `N_WINDOWS` of one length."""
+    held: list[_Windows] = []
+    for each in windows:
+        number = each.starts[0][0]
+        fits = len(each.starts) == 1 and len(held) < N_WINDOWS
+        fits = fits and all(
+            other.features.shape == each.features.shape and other.starts[0][0] != number
+            for other in held
+        )
+        if held and not fits:
+            yield _joined(held)
+            held = []
+        if len(each.starts) == 1:
+            held.append(each)
+        else:
+            yield each
+    if held:
+        yield _joined(held)
+
+
+def _joined(windows: Sequence[_Windows]) -> _Windows:
+    starts = [start for each in windows for start in each.starts]
+    return _Windows(starts, torch.cat([each.features for each in windows]))
+
+
+def _ratio(total: NDArray[np.float64], weight: NDArray[np.float64]) -> Floats32:
+    # In double precision a frame that one window covers comes back to the last bit.
+    return (total / weight).astype(np.float32)
+
+
+def predict_clips(
+    predictor: Predictor, store: FeatureStore, clips: Manifest, feature_config: FeatureConfig
+) -> list[FrameScores]:
+    """Return the scores of clips whose raw log-mels are in a feature store.
+
+    Args:
+        predictor: of the network.
+        store: of the features.
+        clips: which clips; their labels are those of the network.
+        feature_config: of the network, with its normalisation.
+    """
+    recordings = (
+        [normalise(torch.from_numpy(store[file].astype(np.float32)), feature_config)]
+        for file in clips.files
+    )
+    grid = predictor.config.frames(feature_config.frames)
+    return [
+        FrameScores(frame_scores, clips.labels, grid, clip_scores=clip_scores)
+        for frame_scores, clip_scores in predictor.predict(recordings)
+    ]
+
+
+def mean_scores(networks: Iterable[Sequence[FrameScores]]) -> list[FrameScores]:
+    """Return the mean of what several networks, an ensemble, predict for the same recordings.
+
+    >>> from earmark.frames import FrameGrid
+    >>> one, other = (
+    ...     [FrameScores([[p]], ["dog"], FrameGrid(12.5), clip_scores=[p])] for p in (0.25, 0.75)
+    ... )
+    >>> mean_scores([one, other])[0].scores
+    array([[0.5]])
+    """
+    each = iter(networks)
+    first = next(each, None)
+    if first is None:
+        raise SettingError("An ensemble needs the scores of one network or more.")
+    sums, n_networks = [_both(own) for own in first], 1
+    for scores in each:  # a running sum: the scores of all networks are much to hold
+        pairs = zip(sums, map(_both, scores), strict=True)
+        sums = [(frames + own, clips + own_clips) for (frames, clips), (own, own_clips) in pairs]
+        n_networks += 1
+    return [
+        FrameScores(
+            frames / n_networks,
+            own.labels,
+            own.grid,
+            duration=own.duration,
+            clip_scores=clips / n_networks,
+        )
+        for own, (frames, clips) in zip(first, sums, strict=True)
+    ]
+
+
+def _both(scores: FrameScores) -> tuple[Floats, Floats]:
+    if scores.clip_scores is None:
+        raise SettingError("The scores of an ensemble need clip-level scores.")
+    return scores.scores, scores.clip_scores
