@@ -14,7 +14,7 @@ from earmark.inference.detector import N_WINDOWS
 from earmark.nn.fused import FusedModel
 from earmark.nn.loss import clip_loss
 from earmark.nn.model import Model, ModelConfig
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 
 MODULE = "benchmarks.profile"
 BATCH = {"paper": 8, "fast": 32}  # of training

@@ -26,7 +26,7 @@ from benchmarks.process import answer, cpu_seconds, measure
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import save_bundle
 from earmark.nn.fused import FusedModel
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 
 MODULE, OPENVINO = "benchmarks.runtimes", "benchmarks.peers.openvino"
 ROUNDS = 3

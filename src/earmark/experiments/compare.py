@@ -21,7 +21,7 @@ from earmark.experiments.table import METRICS, Comparison, compare_results, comp
 from earmark.files import atomic_write, locked
 from earmark.metrics.report import finite
 from earmark.plots import plot_runs, save
-from earmark.runtime.machine import n_cores
+from earmark.runtime.cores import n_cores
 from earmark.runtime.processes import map_as_done
 
 TABLE, PICTURE = "table", "runs.png"

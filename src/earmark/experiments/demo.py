@@ -130,7 +130,7 @@ def draw(out: Path, detector: Detector, file: Path, truth: list[Event], found: l
             prediction.frame_probs, prediction.hidden, return_stages=True
         )
     picture = plot_hierarchy(
-        spectrum, config.frames, stages, detector.grid, label, index, truth,
+        spectrum, config.grid, stages, detector.grid, label, index, truth,
         lengths=detector.bundle.model.stages,
     )  # fmt: skip
     save(picture, out / "hierarchy.png")

@@ -27,7 +27,7 @@ from earmark.frames import FrameGrid
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
 from earmark.nn.fused import FusedModel
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 from earmark.runtime.threads import check_threads, map_in_threads
 
 Floats = NDArray[np.float32]
@@ -81,9 +81,9 @@ class Detector:
         self.threads = check_threads(threads)
         self.model = bundle.build_model().to(self.device)
         self._fused = FusedModel(self.model).to(self.device)
-        self.grid = bundle.model.frames(bundle.features.frames)
+        self.grid = bundle.model.output_grid(bundle.features.grid)
         pool = bundle.model.time_pool
-        self._window = max(1, bundle.features.frames.count(bundle.window) // pool) * pool
+        self._window = max(1, bundle.features.grid.count(bundle.window) // pool) * pool
         self._hop = max(1, self._window // pool // 2) * pool
         self._strip = max(1, STRIP // pool) * pool
 

@@ -108,8 +108,10 @@ class Bundle:
         """
         for label in labels:
             choose("label", label, self.labels)
-        if self.model.pooling == "class-attention":
-            raise SettingError("The pooling class-attention weighs classes against each other.")
+        if self.model.mixes_classes:
+            raise SettingError(
+                f"The pooling {self.model.pooling} weighs classes against each other."
+            )
         rows = [self.labels.index(label) for label in labels]
         weights = {
             name: value[rows] if name.startswith(("classifier.", "pooling.")) else value

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from earmark.data.batches import cut, read_batch
-from earmark.data.features import FeatureConfig, normalise
+from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.inference.decoding import Floats
@@ -36,7 +36,7 @@ def predict_clips(
     curves, clip_probs = [], []
     for rows in cut(range(len(clips)), 32):
         batch, mask, _ = read_batch(store, clips, rows)
-        prediction = model(normalise(batch, features), mask)
+        prediction = model(Normalise(features.mean, features.std)(batch), mask)
         for i in range(len(rows)):
             probs = prediction.frame_probs[i]
             curves.append((probs if prediction.mask is None else probs[prediction.mask[i]]).numpy())

@@ -368,7 +368,7 @@ def _bundle(
         if name.startswith("best.")
     }
     n_frames = int(np.median([len(store[file]) for file in train.files]))
-    window = settings.features.frames.onset(n_frames)
+    window = settings.features.grid.onset(n_frames)
     bundle = Bundle(
         labels=train.labels,
         features=settings.features,
@@ -388,6 +388,6 @@ def _bundle(
         },
     )
     said = predict_clips(bundle.build_model(), store, valid, settings.features)
-    grid = settings.model.frames(settings.features.frames)
+    grid = settings.model.output_grid(settings.features.grid)
     tuned = tune_clip_thresholds(said.curves, said.clip_probs, grid, train.labels, valid.tags)
     return bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(valid)))
