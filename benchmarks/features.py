@@ -54,9 +54,9 @@ def run(shared: Path) -> str:
         )
     text = (
         f"{len(clips)} clips of {SECONDS} s, {kind}, default settings; the median CPU time per clip"
-        f" over {REPEATS} rounds. In a round each tool processes all clips in a row. Where"
-        " they alternate, each finds the caches as the other left them, which slows the faster one more."
-        " The largest difference between the two log-mels is"
+        f" over {REPEATS} rounds. In a round each tool processes all clips in a row. Where they"
+        " alternate, each finds the caches as the other left them, which slows the faster one"
+        " more. The largest difference between the two log-mels is"
         f" {difference:.1e} in units of the natural logarithm."
     )
     cold, warm = (f"{seconds * 1e3:.2f} ms" for seconds in reading)

@@ -111,8 +111,8 @@ def spinning() -> str:
         rows.append(f"| {name} | {' | '.join(figures)} |")
     text = (
         f"Training on {n_cores()} threads by the clock, alone and next to {n_cores()} busy"
-        " processes (`GOMP_SPINCOUNT`, which the command line sets). Before, the load average of the machine"
-        f' was {load:.1f}; "alone" is true where that is near 0.'
+        " processes (`GOMP_SPINCOUNT`, which the command line sets). The load average of the"
+        f' machine was {load:.1f} before; "alone" holds only if that is near 0.'
     )
     return text + "\n\n" + "\n".join(rows)
 

@@ -48,8 +48,9 @@ def run(shared: Path) -> str:
             print(rows[-1], flush=True)
     text = (
         f"Losses after {N_EPOCHS * N_TRAIN // 128} steps of 128 clips, mean and standard deviation"
-        f" over {SEEDS} seeds: {N_TRAIN} synthetic scenes of 2 s, {len(SCENES.classes)} classes, a small"
-        " network. The training loss is that of the last epoch, the validation loss the lowest."
+        f" over {SEEDS} seeds: {N_TRAIN} synthetic scenes of 2 s, {len(SCENES.classes)} classes, a"
+        " small network. The training loss is that of the last epoch, the validation loss the"
+        " lowest."
     )
     return text + "\n\n" + "\n".join(rows)
 
