@@ -28,7 +28,8 @@ from earmark.inference.detector import STRIP, Detector
 from earmark.inference.model_file import Bundle, load_bundle, save_bundle
 from earmark.nn.fused import FusedModel
 from earmark.nn.model import Model, ModelConfig
-from earmark.runtime.machine import keep_memory, n_cores
+from earmark.runtime.cores import n_cores
+from earmark.runtime.memory import keep_memory
 
 MODULE = "benchmarks.detection"
 ROUNDS = 3

@@ -1,4 +1,4 @@
-"""Log-mel of ten-second clips: earmark beside librosa, in one run and on one thread."""
+"""Log-mels of ten-second clips by Earmark and by librosa, in one run on one thread."""
 
 import os
 import tempfile
@@ -24,10 +24,10 @@ REPEATS = 5
 
 
 def run(shared: Path) -> str:
-    """Measure, and return the figures in Markdown; noise stands in where ESC-50 is not at hand."""
+    """Measure, and return the figures in Markdown; without ESC-50, on noise."""
     esc50 = shared / "esc50"
     clips = real_clips(esc50) if esc50.is_dir() else made_clips()
-    kind = "real recordings (ESC-50)" if esc50.is_dir() else "made noise"
+    kind = "real recordings (ESC-50)" if esc50.is_dir() else "noise"
     tools = {"earmark": earmark_log_mel, "librosa": librosa_log_mel}
     in_a_row = medians(tools, clips, turns=N_CLIPS)
     in_turns = medians(tools, clips, turns=1)
@@ -43,7 +43,7 @@ def run(shared: Path) -> str:
         reading = from_store(paths, Path(folder, "store"))
     rows = [
         ("waveform at 32 kHz -> log-mel", in_a_row),
-        ("the same, the tools changing after every clip", in_turns),
+        ("the same, the tools alternating after every clip", in_turns),
         ("wav file at 44.1 kHz -> waveform at 32 kHz -> log-mel", with_reading),
     ]
     table = ["| from -> to | earmark | librosa | ratio |", "|---|---:|---:|---:|"]
@@ -53,23 +53,22 @@ def run(shared: Path) -> str:
             f"| {name} | {ours * 1e3:.2f} ms | {theirs * 1e3:.2f} ms | {theirs / ours:.1f} x |"
         )
     text = (
-        f"{len(clips)} clips of {SECONDS} s, {kind}, with the default settings; the median CPU time"
-        f" of a clip over {REPEATS} rounds. In a round each tool does all clips in a row; where the"
-        " tools change after every clip, each finds the caches as the other left them, which costs"
-        " the faster one more. The largest difference of the two log-mels is"
+        f"{len(clips)} clips of {SECONDS} s, {kind}, default settings; the median CPU time per clip"
+        f" over {REPEATS} rounds. In a round each tool processes all clips in a row. Where they"
+        " alternate, each finds the caches as the other left them, which slows the faster one"
+        " more. The largest difference between the two log-mels is"
         f" {difference:.1e} in units of the natural logarithm."
     )
     cold, warm = (f"{seconds * 1e3:.2f} ms" for seconds in reading)
     beside = (
-        "Training reads a clip from a store, in random order and into a batch, within"
-        f" {warm} by the clock where the system holds the file in its cache, and within"
-        f" {cold} where it comes from this machine's disk."
+        "Training reads a clip from a store, in random order and into a batch, in"
+        f" {warm} (wall-clock time) from the page cache, and in {cold} from this machine's disk."
     )
     return "\n\n".join([text, "\n".join(table), beside])
 
 
 def from_store(paths: Sequence[Path], folder: Path) -> tuple[float, float]:
-    """Return the seconds of a clip that training reads from the disk, and from the cache."""
+    """Return the seconds per clip that training needs to read from disk, and from the cache."""
     files = {f"{number} {path.name}": path for number, path in enumerate([*paths] * 5)}
     build_store(folder, files, CONFIG, processes=1)
     for path in folder.iterdir():
@@ -91,9 +90,9 @@ def from_store(paths: Sequence[Path], folder: Path) -> tuple[float, float]:
 def medians(
     tools: dict[str, Callable[[Any], object]], inputs: Sequence[Any], turns: int
 ) -> dict[str, float]:
-    """Return each tool's median seconds for one input, the tools changing after `turns` inputs.
+    """Return each tool's median CPU seconds per input; tools alternate after `turns` inputs.
 
-    Of CPU time: by the clock, whatever else runs on the machine would count too.
+    CPU time, since wall-clock time would include other processes.
     """
     times: dict[str, list[float]] = {name: [] for name in tools}
     for tool in tools.values():

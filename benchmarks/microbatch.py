@@ -1,7 +1,8 @@
-"""Micro-batches of a training -> what they change: losses on scenes with known tags, side by side.
+"""The effect of micro-batches on training: losses on synthetic scenes with known tags.
 
-Batch norm sees the clips of a micro-batch instead of those of the batch, and that is all that
-differs; the same scenes, weights and order. A small network, so that several seeds are soon done.
+The only difference is that the statistics of batch norm are those of a micro-batch instead of those
+of the batch; scenes, initial weights and order are the same. The network is small, so that several
+seeds take little time.
 """
 
 import tempfile
@@ -18,7 +19,7 @@ N_TRAIN, N_VALID, N_EPOCHS = 256, 128, 12
 SCENES = SceneConfig(
     sample_rate=8000, duration=2.0, event_duration=(0.3, 1.0), classes=("siren", "knock", "chirp")
 )
-WORDS = [
+OVERRIDES = [
     "features.sample_rate=8000",
     "features.n_mels=40",
     "features.f_max=4000",
@@ -42,13 +43,14 @@ def run(shared: Path) -> str:
         write_scenes(root / "valid", N_VALID, SCENES, seed=2)
         for size in SIZES:
             last = [losses(root, size, seed) for seed in range(SEEDS)]
-            told = [f"{fmean(one):.3f} ± {stdev(one):.3f}" for one in zip(*last, strict=True)]
-            rows.append(f"| {size or 'whole batch'} | {told[0]} | {told[1]} |")
+            texts = [f"{fmean(one):.3f} ± {stdev(one):.3f}" for one in zip(*last, strict=True)]
+            rows.append(f"| {size or 'whole batch'} | {texts[0]} | {texts[1]} |")
             print(rows[-1], flush=True)
     text = (
-        f"Losses after {N_EPOCHS * N_TRAIN // 128} steps of 128 clips, mean and deviation over"
-        f" {SEEDS} seeds: {N_TRAIN} made scenes of 2 s, {len(SCENES.classes)} classes, a small"
-        " network. The training loss is that of the last epoch, the validation loss the lowest."
+        f"Losses after {N_EPOCHS * N_TRAIN // 128} steps of 128 clips, mean and standard deviation"
+        f" over {SEEDS} seeds: {N_TRAIN} synthetic scenes of 2 s, {len(SCENES.classes)} classes, a"
+        " small network. The training loss is that of the last epoch, the validation loss the"
+        " lowest."
     )
     return text + "\n\n" + "\n".join(rows)
 
@@ -62,7 +64,7 @@ def losses(root: Path, size: int, seed: int) -> tuple[float, float]:
         root / "train" / "audio",
         out,
         valid_audio=root / "valid" / "audio",
-        settings=[*WORDS, f"training.micro_batch={size}", f"training.seed={seed}"],
+        settings=[*OVERRIDES, f"training.micro_batch={size}", f"training.seed={seed}"],
         store=root / "features",
     )
     _, state, _ = read_checkpoint(out)

@@ -1,4 +1,4 @@
-"""Where the time of training and of detection goes, by operation: torch's profiler, one thread."""
+"""The time of training and of detection by operation, from torch's profiler on one thread."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,11 +14,11 @@ from earmark.inference.detector import N_WINDOWS
 from earmark.nn.fused import FusedModel
 from earmark.nn.loss import clip_loss
 from earmark.nn.model import Model, ModelConfig
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 
 MODULE = "benchmarks.profile"
-BATCH = {"paper": 8, "fast": 32}  # of training
-# What torch calls them, all that they call included, and what they are.
+BATCH = {"paper": 8, "fast": 32}  # clips per training step
+# Torch's name of an operation, including all that it calls -> what it is.
 DETECTION = {
     "aten::conv2d": "convolutions",
     "aten::glu": "gates",
@@ -28,16 +28,16 @@ DETECTION = {
 }
 TRAINING = {
     "aten::conv2d": "convolutions",
-    "ConvolutionBackward0": "convolutions, backwards",
-    "aten::gru": "GRU, forwards",
+    "ConvolutionBackward0": "convolutions, backward",
+    "aten::gru": "GRU, forward",
     "aten::glu": "gates",
-    "GluBackward0": "gates, backwards",
+    "GluBackward0": "gates, backward",
     "MaskedBatchNorm": "batch norm",
-    "_NormaliseBackward": "batch norm, backwards",
+    "_NormaliseBackward": "batch norm, backward",
     "Dropout": "dropout",
-    "MulBackward0": "dropout, backwards",
+    "MulBackward0": "dropout, backward",
     "_Max": "maxima",
-    "_MaxBackward": "maxima, backwards",
+    "_MaxBackward": "maxima, backward",
     "Optimizer.step#AdamW.step": "Adam",
 }
 
@@ -45,8 +45,8 @@ TRAINING = {
 def run(shared: Path) -> str:
     """Measure, and return the shares in Markdown."""
     parts = []
-    for name, kinds, told in (
-        ("training", TRAINING, f"A step of training, {BATCH['paper']} and {BATCH['fast']} clips"),
+    for name, kinds, title in (
+        ("training", TRAINING, f"A training step, {BATCH['paper']} and {BATCH['fast']} clips"),
         ("detection", DETECTION, f"Detection, from log-mel to probabilities, {N_WINDOWS} windows"),
     ):
         found = {preset: measure(MODULE, name, preset) for preset in WINDOWS}
@@ -54,22 +54,22 @@ def run(shared: Path) -> str:
         for kind in (*kinds.values(), "all else"):
             shares = " | ".join(f"{found[preset].get(kind, 0.0):.1%}" for preset in WINDOWS)
             rows.append(f"| {kind} | {shares} |")
-        parts.append(f"{told}, on one thread, by torch's profiler:\n\n" + "\n".join(rows))
+        parts.append(f"{title}, on one thread, by torch's profiler:\n\n" + "\n".join(rows))
     return "\n\n".join(parts)
 
 
 def measure_detection(preset: str) -> dict[str, float]:
     """Return the share of each kind of operation in the CPU time of detection."""
-    folded = FusedModel(made_bundle(preset).build_model())
-    features = torch.randn(WINDOW + (N_WINDOWS - 1) * HOP, folded.config.n_mels)
+    fused = FusedModel(made_bundle(preset).build_model())
+    features = torch.randn(WINDOW + (N_WINDOWS - 1) * HOP, fused.config.n_mels)
     with torch.inference_mode():
-        return shares_of(lambda: share(folded, features), DETECTION)
+        return shares_of(lambda: share(fused, features), DETECTION)
 
 
 def measure_training(preset: str) -> dict[str, float]:
-    """Return the share of each kind of operation in the CPU time of a step."""
+    """Return the share of each kind of operation in the CPU time of a training step."""
     model = Model(ModelConfig.preset(preset, N_CLASSES)).train()
-    for module in model.modules():  # so that the profiler knows them by name
+    for module in model.modules():  # so that the profiler names them
         if type(module).__name__ in TRAINING:
             module.forward = _recorded(type(module).__name__, module.forward)
     adam = torch.optim.AdamW(model.parameters(), 1e-3)
@@ -94,7 +94,7 @@ def _recorded(name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
 def shares_of(work: Callable[[], object], kinds: Mapping[str, str]) -> dict[str, float]:
     torch.set_num_threads(1)
     with keep_memory():
-        for _ in range(2):  # memory, and what the profiler itself has to start
+        for _ in range(2):  # memory, and the profiler's own start
             with profile(activities=[ProfilerActivity.CPU]):
                 work()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:

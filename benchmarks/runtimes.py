@@ -1,10 +1,9 @@
-"""Windows through the network by other runtimes and precisions, beside the way that is used.
+"""The network in other runtimes and precisions, compared with the one in use.
 
-Every measurement is a process of its own with one thread; the ways take turns, in `ROUNDS` rounds,
-and the best of each counts. All get the same windows of noise, `BATCH` at once, and share nothing
-between them. A preset has a folder: model.earmark, network.onnx,
-int8.onnx, windows.npy, and frame probabilities of the way that is used (used.npy) and of the one
-that was measured last (probs.npy).
+Each measurement runs in its own process on one thread; the variants alternate in `ROUNDS` rounds,
+and the best of each counts. All get the same `BATCH` windows of noise, without shared convolutions.
+Each preset has a folder with model.earmark, network.onnx, int8.onnx, windows.npy, and the frame
+probabilities of the variant in use (used.npy) and of the last one measured (probs.npy).
 """
 
 import os
@@ -26,16 +25,16 @@ from benchmarks.process import answer, cpu_seconds, measure
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import save_bundle
 from earmark.nn.fused import FusedModel
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 
 MODULE, OPENVINO = "benchmarks.runtimes", "benchmarks.peers.openvino"
 ROUNDS = 3
-ROUNDING = 1e-4  # of a probability: beyond it a way computes something else
+ROUNDING = 1e-4  # of a probability: a variant that differs by more is not equal
 BATCH, N_FRAMES = 8, 500
 COMPILER = os.environ.get("CXX", "g++")  # as torch.compile looks for it
-USED, COMPILED = "folded, channels last", "torch.compile of it"
-WAYS = {  # module, worker and its words
-    USED: (MODULE, "folded"),
+USED, COMPILED = "fused, channels last", "torch.compile of it"
+VARIANTS = {  # module, worker and its arguments
+    USED: (MODULE, "fused"),
     COMPILED: (MODULE, "compile"),
     "onnxruntime": (MODULE, "onnxruntime", "network.onnx"),
     "OpenVINO": (OPENVINO, "openvino", "f32"),
@@ -55,51 +54,53 @@ def run(shared: Path) -> str:
         for preset in WINDOWS:
             model = save_bundle(made_bundle(preset), Path(root, preset, "model.earmark"))
             measure(MODULE, "prepare", str(model.parent))
-        for _, (way, (module, worker, *words)) in product(range(ROUNDS), WAYS.items()):
-            if way != COMPILED or shutil.which(COMPILER):
+        for _, (name, (module, worker, *arguments)) in product(range(ROUNDS), VARIANTS.items()):
+            if name != COMPILED or shutil.which(COMPILER):
                 for preset in WINDOWS:
                     folder = Path(root, preset)
-                    found = measure(module, worker, str(folder), *words)
+                    found = measure(module, worker, str(folder), *arguments)
                     probs, used = (np.load(folder / f"{name}.npy") for name in ("probs", "used"))
                     found["difference"] = float(np.abs(probs - used).max())
-                    # What torch compiled is kept, so that its first call counts in the first round.
-                    kept = best.setdefault((way, preset), found)
+                    # Compiled code is cached: only the first round shows its first call.
+                    kept = best.setdefault((name, preset), found)
                     kept["seconds"] = min(kept["seconds"], found["seconds"])
     return report(best)
 
 
 def report(best: dict[tuple[str, str], Figures]) -> str:
     rows = [
-        "| one thread, CPU ms a window | `paper` | ratio | `fast` | ratio | difference |",
+        "| one thread, CPU ms per window | `paper` | ratio | `fast` | ratio | difference |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     ratios = {key: best[USED, key[1]]["seconds"] / best[key]["seconds"] for key in best}
-    rounded = []
-    for way in WAYS:
-        if (way, "paper") not in best:
-            rows.append(f"| {way}: no C++ compiler `{COMPILER}` here | | | | | |")
+    equal = []
+    for name in VARIANTS:
+        if (name, "paper") not in best:
+            rows.append(f"| {name}: no C++ compiler `{COMPILER}` here | | | | | |")
             continue
         cells = [
-            f"{best[way, preset]['seconds'] / BATCH * 1e3:.3g} | {ratios[way, preset]:.2f} x"
+            f"{best[name, preset]['seconds'] / BATCH * 1e3:.3g} | {ratios[name, preset]:.2f} x"
             for preset in WINDOWS
         ]
-        difference = max(best[way, preset]["difference"] for preset in WINDOWS)
-        rows.append(f"| {way} | {' | '.join(cells)} | {difference:.1g} |")
+        difference = max(best[name, preset]["difference"] for preset in WINDOWS)
+        rows.append(f"| {name} | {' | '.join(cells)} | {difference:.1g} |")
         if difference < ROUNDING:
-            rounded.append(way)
-    first = {p: max(rounded, key=lambda way, p=p: ratios[way, p]) for p in WINDOWS}
-    fastest = "; ".join(f"in `{preset}`, {way}" for preset, way in first.items())
-    compiling = [found["first"] for (way, _), found in best.items() if way == COMPILED]
+            equal.append(name)
+    first = {p: max(equal, key=lambda name, p=p: ratios[name, p]) for p in WINDOWS}
+    fastest = "; ".join(f"`{preset}`, {name}" for preset, name in first.items())
+    compiling = [found["first"] for (name, _), found in best.items() if name == COMPILED]
     return (
-        f"The network by other runtimes and precisions, on {BATCH} windows of 10 s at once, without"
-        f" sharing between them and with memory that is kept; the best of {ROUNDS} rounds."
+        f"The network in other runtimes and precisions, on batches of {BATCH} windows of 10 s,"
+        f" without shared convolutions and with memory that is kept; the best of {ROUNDS} rounds."
         " The difference is the largest of any frame probability to the first row, in an untrained"
-        " network whose batch norms have seen noise. (With fresh ones all maps die out behind a few"
-        " gates, and any precision looks exact.)\n\n" + "\n".join(rows) + "\n\n"
-        f"Of the ways that differ by less than {ROUNDING:.0e} the fastest is, {fastest}."
+        " network whose batch norms were fitted to noise. (With initial statistics all maps vanish"
+        " after a few gated convolutions, and any precision looks exact.)\n\n"
+        + "\n".join(rows)
+        + "\n\n"
+        f"The fastest variant that differs by less than {ROUNDING:.0e}: {fastest}."
         + (
-            f" torch.compile takes {max(compiling):.0f} s at first and wants a C++ compiler, hours"
-            " of audio before it pays: it is not used."
+            f" torch.compile needs a C++ compiler and {max(compiling):.0f} s at the first call,"
+            " which pays off only after hours of audio: it is not used."
             if compiling
             else ""
         )
@@ -107,19 +108,19 @@ def report(best: dict[tuple[str, str], Figures]) -> str:
 
 
 class FrameProbs(nn.Module):
-    """The folded network with one tensor for its answer, as exporters want it."""
+    """The fused network with one tensor as its output, for exporters."""
 
-    def __init__(self, folded: FusedModel) -> None:
+    def __init__(self, fused: FusedModel) -> None:
         super().__init__()
-        self.folded = folded
+        self.fused = fused
 
     def forward(self, log_mel: Tensor) -> Tensor:
         """(batch, frames, mels) -> (batch, frames, classes)."""
-        return self.folded(log_mel).frame_probs
+        return self.fused(log_mel).frame_probs
 
 
 def prepare(folder: str) -> dict[str, Any]:
-    """Write what the ways share; see the module."""
+    """Write the files that the variants share; see the module."""
     from onnxruntime import quantization
 
     detector = Detector.load(Path(folder, "model.earmark"), threads=1)
@@ -139,12 +140,12 @@ def prepare(folder: str) -> dict[str, Any]:
 
 
 def read(folder: str) -> tuple[FusedModel, Tensor]:
-    folded = Detector.load(Path(folder, "model.earmark"), threads=1)._fused
-    return folded, torch.from_numpy(np.load(Path(folder, "windows.npy")))
+    fused = Detector.load(Path(folder, "model.earmark"), threads=1)._fused
+    return fused, torch.from_numpy(np.load(Path(folder, "windows.npy")))
 
 
 def time_of(call: Callable[[], Any], folder: str) -> Figures:
-    """CPU seconds of a call, and seconds of the first, whose answer goes into its file."""
+    """Return CPU seconds per call and seconds of the first call; write its output."""
     torch.set_num_threads(1)
     with torch.inference_mode(), keep_memory():
         before = time.perf_counter()
@@ -154,15 +155,15 @@ def time_of(call: Callable[[], Any], folder: str) -> Figures:
         return {"seconds": cpu_seconds(call), "first": first}
 
 
-def measure_folded(folder: str) -> Figures:
-    folded, windows = read(folder)
-    return time_of(lambda: folded(windows).frame_probs, folder)
+def measure_fused(folder: str) -> Figures:
+    fused, windows = read(folder)
+    return time_of(lambda: fused(windows).frame_probs, folder)
 
 
 def measure_compile(folder: str) -> Figures:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(folder, "compiled"))
-    folded, windows = read(folder)
-    compiled = torch.compile(FrameProbs(folded))
+    fused, windows = read(folder)
+    compiled = torch.compile(FrameProbs(fused))
     return time_of(lambda: compiled(windows), folder)
 
 
@@ -178,20 +179,22 @@ def measure_onnxruntime(folder: str, network: str) -> Figures:
 
 def measure_autocast(folder: str) -> Figures:
     with torch.autocast("cpu", torch.bfloat16):
-        return measure_folded(folder)
+        return measure_fused(folder)
 
 
 def measure_half_convolutions(folder: str) -> Figures:
-    folded, windows = read(folder)
-    folded.blocks.bfloat16()
-    folded.last.bfloat16()
+    fused, windows = read(folder)
+    fused.network.blocks.bfloat16()
+    fused.network.last.bfloat16()
     half = windows.bfloat16()
-    return time_of(lambda: folded.classify(folded._convolve(half).float()).frame_probs, folder)
+    return time_of(
+        lambda: fused.classify(fused.network.encode(half)[0].float()).frame_probs, folder
+    )
 
 
 WORKERS: dict[str, Callable[..., dict[str, Any]]] = {
     "prepare": prepare,
-    "folded": measure_folded,
+    "fused": measure_fused,
     "compile": measure_compile,
     "onnxruntime": measure_onnxruntime,
     "autocast": measure_autocast,

@@ -1,8 +1,8 @@
-"""Log-mel -> clip probabilities, as a textbook would write the paper's network: nothing clever.
+"""The paper's network as a textbook would write it in PyTorch, without any optimisation.
 
-The measure that training and detection are held against. It has no mask, takes clips of whole
-groups of frames only, and pools by hierarchical linear softmax; its parameters stand in the order
-of `earmark.nn.model.Model`.
+The baseline for the speed of training and detection. It has no mask, needs a number of frames that
+the pooling divides, and pools by hierarchical linear softmax. Its parameters are in the order of
+those of `earmark.nn.model.Model`.
 """
 
 import torch
@@ -12,7 +12,7 @@ from earmark.nn.model import Model, ModelConfig
 
 
 class GatedConvolution(nn.Module):
-    """3 x 3 convolution, batch norm, and a half of the maps times the sigmoid of the other."""
+    """3 x 3 convolution, batch norm, and one half of the maps times the sigmoid of the other."""
 
     def __init__(self, n_in: int, n_out: int) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class Textbook(nn.Module):
         maps = self.convolutions(log_mel.unsqueeze(1))  # (batch, maps, frames, 1)
         hidden, _ = self.recurrent(maps.squeeze(3).transpose(1, 2))
         probs = torch.sigmoid(self.classifier(hidden))
-        for size in self.stages:  # the same as sum(x^2) / sum(x) of neighbours, stage by stage
+        for size in self.stages:  # sum(x^2) / sum(x) of each segment
             parts = probs.unflatten(1, (-1, size))
             probs = parts.square().sum(2) / parts.sum(2)
         return probs.squeeze(1)
 
     def copy_weights(self, model: Model) -> None:
-        """Take over the parameters of our network, which stand in the same order."""
+        """Copy the parameters of our network, which are in the same order."""
         with torch.no_grad():
             for own, other in zip(self.parameters(), model.parameters(), strict=True):
                 own.copy_(other)
@@ -67,7 +67,7 @@ class Textbook(nn.Module):
 def take_step(
     model: nn.Module, optimiser: torch.optim.Optimizer, batch: Tensor, targets: Tensor
 ) -> float:
-    """One step of training; return its loss."""
+    """Take one training step; return its loss."""
     optimiser.zero_grad()
     loss = nn.functional.binary_cross_entropy(model(batch), targets)
     loss.backward()

@@ -26,7 +26,7 @@ from earmark.audio.encode import write_audio
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import build_store
 from earmark.nn.model import Model, ModelConfig
-from earmark.runtime.machine import n_cores
+from earmark.runtime.cores import n_cores
 from earmark.training.checkpoint import read_checkpoint
 from earmark.training.loop import Job, fit
 from earmark.training.settings import Settings

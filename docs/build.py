@@ -1,6 +1,6 @@
-"""Code -> the tables and figures of docs/: `make docs`.
+"""Generate the tables and figures of docs/ from the code: `make docs`.
 
-A part of a page stands between two marks and is made anew; a test holds the page to it.
+A generated part of a page stands between two markers; a test compares the page with the code.
 """
 
 import sys
@@ -17,6 +17,8 @@ from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
 from earmark.nn.model import PRESETS, ModelConfig
 from earmark.plots import plot_gradients, save
+from earmark.pooling import POOLINGS
+from earmark.pooling.functions import FUNCTIONS
 
 REPO = Path(__file__).parent.parent
 BEGIN, END = "<!-- made by `make docs` -->", "<!-- end -->"
@@ -24,19 +26,19 @@ N_CLASSES, N_FRAMES = 17, 500  # DCASE 2017 Task 4, 10 s at 50 Hz
 
 
 def shape_tables() -> str:
-    """Return a table of shapes, parameters and operations for each preset."""
+    """Return a table of layers per preset, with shapes, parameters and operations."""
     features, lines = FeatureConfig(), []
     for name in PRESETS:
         config = ModelConfig.preset(name, n_classes=N_CLASSES)
-        layers = list(config.layers(N_FRAMES))
-        rate = float(config.frames(features.frames).frame_rate)
+        layers = config.layers(N_FRAMES)
+        rate = float(config.output_grid(features.grid).frame_rate)
         seen = config.receptive_field
         lines += [
             f"### `{name}`",
             "",
-            f"{rate:g} frames a second; one frame sees {seen} input frames "
-            f"({seen * features.hop + features.window - features.hop:.2f} s) through the "
-            "convolutions, and the whole clip through the GRU; "
+            f"{rate:g} frames per second. The receptive field of the convolutions is {seen} input "
+            f"frames ({seen * features.hop + features.window - features.hop:.2f} s), that of the "
+            "GRU the whole clip. "
             f"{config.operations(N_FRAMES) / 1e9:.3f} G multiply-adds and "
             f"{sum(layer.n_parameters for layer in layers):,} parameters.",
             "",
@@ -45,15 +47,26 @@ def shape_tables() -> str:
         ]
         for layer in layers:
             if layer.stride == (1, 1) and not layer.operations:
-                continue  # a pooling by 1 x 1 does nothing
+                continue  # dropout, and pooling by 1 x 1, which does nothing
             shape, operations = " x ".join(map(str, layer.shape)), f"{layer.operations / 1e6:.1f}"
             lines.append(f"| {layer.name} | {shape} | {layer.n_parameters:,} | {operations} |")
         lines.append("")
     return "\n".join(lines)
 
 
+def pooling_table() -> str:
+    """Return the table of poolings, with the functions that are their twins."""
+    lines = ["| name | function | weight of a frame | parameters |", "|---|---|---|---|"]
+    for name, weighting in POOLINGS.items():
+        function = f"{name.replace('-', '_')}_pool"
+        assert function in FUNCTIONS
+        cells = (f"`{name}`", f"`{function}`", weighting.formula, weighting.parameters_text)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def gradient_figure(path: Path) -> None:
-    """Draw the gradient page's figure: a clip whose event lasts from frame 45 to 70."""
+    """Draw the figure of docs/pooling.md: a clip whose event lasts from frame 45 to 70."""
     frames = torch.arange(125, dtype=torch.float64)
     rng = torch.Generator().manual_seed(0)
     event = torch.sigmoid((frames - 45) / 2) * torch.sigmoid((70 - frames) / 2)
@@ -65,19 +78,20 @@ def gradient_figure(path: Path) -> None:
 
 @cache
 def _demo() -> Path:
-    """Run the demo once, into a folder that is left behind in the system's own."""
+    """Run the demo once, in a temporary folder that is kept."""
     folder = Path(tempfile.mkdtemp())
     run_demo(folder)
     return folder
 
 
 def demo_figure(path: Path) -> None:
-    """Keep a picture that `make demo` draws; the demo takes a few minutes."""
+    """Copy a figure of the demo, which takes a few minutes."""
     atomic_write(path, (_demo() / path.name).read_bytes())
 
 
 PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/model.md": (shape_tables,),
+    "docs/pooling.md": (pooling_table,),
     "docs/results.md": (
         results.structure_table,
         results.published_table,
@@ -101,7 +115,7 @@ FILES: dict[str, Callable[[], str]] = results.CSV_FILES
 
 
 def main() -> None:
-    """Make every part, file and figure anew."""
+    """Generate every part, file and figure."""
     for file, make_file in FILES.items():
         (REPO / file).write_text(make_file())
         print(file)

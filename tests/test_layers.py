@@ -1,4 +1,4 @@
-"""Layers that are quick on a CPU: values and gradients are those of torch's own."""
+"""Layers: padding has no effect, and each is what a textbook says."""
 
 import pytest
 import torch
@@ -6,7 +6,25 @@ from torch import nn
 from torch.autograd import gradcheck
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
-from earmark.nn.layers import Convolution, Dropout, max_maps
+from earmark.nn.layers import (
+    AveragePool,
+    BiGRU,
+    Convolution,
+    Dropout,
+    MaskedBatchNorm,
+    MaxPool,
+    fill_padding,
+    zero_padding,
+)
+from earmark.runtime.switch import KERNELS, VARIABLE
+
+MASK = torch.arange(10) < torch.tensor([[10], [4], [0]])
+
+
+@pytest.fixture(params=KERNELS, autouse=True)
+def switch(request, monkeypatch):
+    """Every test runs with Earmark's kernels and with torch's."""
+    monkeypatch.setenv(VARIABLE, request.param)
 
 
 def random(*shape, dtype=torch.float32, seed=0):
@@ -15,7 +33,7 @@ def random(*shape, dtype=torch.float32, seed=0):
 
 
 def with_gradient(call, maps, weights):
-    """The outcome, and the gradient of its sum under `weights`."""
+    """The result, and the gradient of its sum under `weights`."""
     maps = maps.clone().requires_grad_()
     out = call(maps)
     (out * weights[: out.shape[0], : out.shape[1], : out.shape[2], : out.shape[3]]).sum().backward()
@@ -26,121 +44,161 @@ SIZES = [(1, 1), (2, 2), (1, 2), (2, 1), (1, 5), (3, 4)]
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("shape", [(2, 3, 12, 20), (2, 3, 13, 7), (1, 1, 1, 1)])
-@pytest.mark.parametrize("kind", ["float32", "float64", "bfloat16", "ties"])
-def test_the_maximum_is_torchs_own_in_value_and_gradient(size, shape, kind):
-    maps, weights = random(*shape), random(*shape, seed=1)
-    if kind == "ties":  # the first of equals gets the gradient
-        maps = maps.round()
-    else:
-        maps, weights = (x.to(getattr(torch, kind)) for x in (maps, weights))
-    got = with_gradient(lambda x: max_maps(x, None, size)[0], maps, weights)
-    want = with_gradient(lambda x: F.max_pool2d(x, size, ceil_mode=True), maps, weights)
-    assert got[0].equal(want[0])
-    assert got[1].equal(want[1])
-
-
-@pytest.mark.parametrize("size", SIZES)
 def test_padding_wins_no_maximum_and_gets_no_gradient(size):
     mask = torch.arange(9) < torch.tensor([[9], [4], [5], [0]])
     maps, weights = random(4, 3, 9, 10), random(4, 3, 9, 10, seed=1)
 
     def alone(maps):
-        """Every clip for itself, without its padding."""
-        pooled, _ = max_maps(torch.zeros_like(maps), None, size)
-        pooled = pooled.clone()
+        """Each clip separately, without its padding."""
+        pooled = MaxPool(size)(torch.zeros_like(maps))[0].clone()
         for number, n_frames in enumerate(mask.sum(1).tolist()):
             if n_frames:
                 clip = maps[number : number + 1, :, :n_frames]
-                real = F.max_pool2d(clip, size, ceil_mode=True)
-                pooled[number, :, : real.shape[2]] = real[0]
+                valid = F.max_pool2d(clip, size, ceil_mode=True)
+                pooled[number, :, : valid.shape[2]] = valid[0]
         return pooled
 
     zeroed = maps * mask[:, None, :, None]
-    got = with_gradient(lambda x: max_maps(x, mask, size)[0], zeroed, weights)
+    got = with_gradient(lambda x: MaxPool(size)(x, mask)[0], zeroed, weights)
     want = with_gradient(alone, zeroed, weights)
     assert got[0].equal(want[0])
-    real = mask[:, None, :, None].expand_as(maps)
-    assert got[1][real].equal(want[1][real])
+    valid = mask[:, None, :, None].expand_as(maps)
+    assert got[1][valid].equal(want[1][valid])
     if size[0] > 1:
-        assert got[1][~real].eq(0).all()
+        assert got[1][~valid].eq(0).all()
     with torch.no_grad():
-        plain, short = max_maps(zeroed, mask, size)
+        plain, short = MaxPool(size)(zeroed, mask)
     assert plain.equal(got[0])
     assert short.sum(1).tolist() == [-(-n // size[0]) for n in (9, 4, 5, 0)]
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_the_gradient_of_the_maximum_is_its_slope(size):
+def test_the_gradient_of_a_masked_maximum_is_that_of_finite_differences(size):
     maps = torch.randperm(2 * 2 * 5 * 7).view(2, 2, 5, 7).double().requires_grad_()
     mask = torch.arange(5) < torch.tensor([[5], [3]])
-    assert gradcheck(lambda x: max_maps(x, None, size)[0], maps)
-    assert gradcheck(lambda x: max_maps(x, mask, size)[0], maps)
+    assert gradcheck(lambda x: MaxPool(size)(x, mask)[0], maps)
 
 
-def test_a_maximum_of_what_is_used_twice_has_both_gradients():
-    def twice(x):
-        return max_maps(x, None, (2, 2))[0] + 3 * max_maps(x * x, None, (2, 2))[0]
-
-    def plainly(x):
-        return F.max_pool2d(x, 2) + 3 * F.max_pool2d(x * x, 2)
-
-    maps, weights = random(2, 3, 8, 6), random(2, 3, 8, 6, seed=1)
-    assert with_gradient(twice, maps, weights)[1].allclose(with_gradient(plainly, maps, weights)[1])
-
-
-def test_dropout_drops_its_share_and_keeps_the_mean():
-    torch.manual_seed(0)
-    for rate in (0.2, 0.5, 1 / 3, 0.999):
-        dropped = Dropout(rate)(torch.ones(1001, 999))
-        assert dropped.eq(0).float().mean().item() == pytest.approx(rate, abs=0.003)
-        assert dropped.max().item() == pytest.approx(1 / (1 - rate), rel=0.01)
-        assert dropped.double().mean().item() == pytest.approx(1, abs=0.2 if rate > 0.9 else 0.01)
+def test_an_incomplete_group_is_averaged_and_maximised_over_its_valid_frames():
+    clip = torch.tensor([-3.0, -1.0, -2.0, 0.0]).view(1, 1, 4, 1)
+    mask = torch.tensor([[True, True, True, False]])
+    averaged, short = AveragePool((2, 1))(clip, mask)
+    assert averaged.flatten().tolist() == [-2, -2]
+    assert short.tolist() == [[True, True]]
+    pooled, _ = MaxPool((2, 1))(clip, mask)
+    assert pooled.flatten().tolist() == [-1, -2]
 
 
-def test_dropout_draws_every_number_for_itself():
-    torch.manual_seed(0)
-    kept = Dropout(0.5)(torch.ones(4, 100_000)).gt(0).double()
-    assert torch.corrcoef(kept).sub(torch.eye(4)).abs().max() < 0.015
-    for lag in (1, 2, 3, 4, 8):  # four numbers share a word of 64 bits
-        pair = torch.stack([kept[0, :-lag], kept[0, lag:]])
-        assert torch.corrcoef(pair)[0, 1].abs() < 0.015
+def norms(n_maps, dtype=torch.float32):
+    """Ours and torch's, with the same weights."""
+    ours, theirs = MaskedBatchNorm(n_maps).to(dtype), nn.BatchNorm2d(n_maps).to(dtype)
+    with torch.no_grad():
+        for norm in (ours, theirs):
+            norm.weight.copy_(random(n_maps, seed=1))
+            norm.bias.copy_(random(n_maps, seed=2))
+    return ours, theirs
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_the_gradient_of_dropout_is_zero_where_it_dropped(dtype):
-    maps = torch.ones(3, 7, dtype=dtype).requires_grad_()
-    torch.manual_seed(3)
-    out = Dropout(0.4)(maps)
-    assert out.dtype == dtype
-    out.sum().backward()
-    assert maps.grad.equal(out.detach())
-    torch.manual_seed(3)
-    assert Dropout(0.4)(maps).equal(out)
+@pytest.mark.parametrize("mask", [None, torch.ones(4, 10, dtype=torch.bool)])
+def test_batch_norm_without_padding_is_torchs_own_with_its_running_statistics(mask):
+    ours, theirs = norms(3, torch.float64)
+    maps = random(4, 3, 10, 8, dtype=torch.float64)
+    for _ in range(3):
+        torch.testing.assert_close(ours(maps, mask), theirs(maps))
+    torch.testing.assert_close(ours.eval()(maps, mask), theirs.eval()(maps))
+    for (name, a), b in zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+def test_batch_norm_with_padding_is_torchs_own_on_the_valid_frames():
+    ours, theirs = norms(3, torch.float64)
+    maps = random(3, 3, 10, 8, dtype=torch.float64)
+    valid = torch.cat([maps[0], maps[1, :, :4]], dim=1).unsqueeze(0)
+    got, want = ours(maps, MASK), theirs(valid)
+    torch.testing.assert_close(got[1, :, :4], want[0, :, 10:])
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+
+
+def test_batch_norm_may_be_used_twice_before_one_backward_pass():
+    ours, theirs = norms(3)
+    maps, weights = random(4, 3, 10, 8), random(4, 3, 10, 8, seed=3)
+    got = with_gradient(lambda x: ours(x) + ours(x * x), maps, weights)
+    want = with_gradient(lambda x: theirs(x) + theirs(x * x), maps, weights)
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
+
+
+def test_a_batch_without_a_valid_frame_gives_finite_statistics_and_gradients():
+    norm, mask = MaskedBatchNorm(2), torch.zeros(1, 4, dtype=torch.bool)
+    maps = random(1, 2, 4, 3).requires_grad_()
+    zero_padding(norm(maps, mask), mask).sum().backward()
+    assert maps.grad.isfinite().all()
+    assert all(value.isfinite().all() for value in norm.state_dict().values())
+
+
+def test_several_updates_move_the_running_statistics_as_far_as_one():
+    whole, parts = MaskedBatchNorm(2), MaskedBatchNorm(2)
+    maps = 5 + random(4, 2, 10, 8)
+    parts.share_update(4)
+    whole(maps)
+    for _ in range(4):
+        parts(maps)
+    torch.testing.assert_close(parts.running_mean, whole.running_mean)
+    torch.testing.assert_close(parts.running_var, whole.running_var)
+
+
+def test_padding_is_filled_whatever_it_held_and_zeroed_where_it_is_finite():
+    maps = random(3, 2, 10, 4)
+    assert zero_padding(maps, MASK).equal(fill_padding(maps, MASK))
+    maps[1, :, 4:] = float("nan")
+    assert fill_padding(maps, MASK, 7.0)[1, :, 4:].eq(7).all()
+    assert zero_padding(maps, None) is fill_padding(maps, None) is maps
 
 
 def test_dropout_does_nothing_in_evaluation_or_at_rate_0():
     maps = random(4, 5)
-    assert Dropout(0.5).eval()(maps) is maps
-    assert Dropout(0.0)(maps) is maps
-    assert Dropout(0.5)(torch.ones(0, 3)).shape == (0, 3)
+    assert Dropout(0.5).eval().drop(maps) is maps
+    assert Dropout(0.0).drop(maps) is maps
+    assert Dropout(0.5)(maps, MASK)[1] is MASK
 
 
 @pytest.mark.parametrize("gated", [True, False])
-def test_a_convolution_is_the_textbooks(gated):
+def test_a_convolution_is_that_of_a_textbook(gated):
     ours = Convolution(2, 3, kernel=3, gated=gated).double()
     norm = nn.BatchNorm2d(6 if gated else 3).double()
 
-    def plainly(maps):
+    def plain(maps):
         maps = norm(F.conv2d(maps, ours.convolution.weight, padding=1))
         if not gated:
             return maps.clamp(min=0)
         return maps[:, :3] * maps[:, 3:].sigmoid()
 
     maps, weights = random(2, 2, 7, 6).double(), random(2, 3, 7, 6, seed=1).double()
-    got = with_gradient(lambda x: ours(x, None), maps, weights)
+    got = with_gradient(lambda x: ours(x)[0], maps, weights)
     of_weight = ours.convolution.weight.grad.clone()
     ours.convolution.weight.grad = None
-    want = with_gradient(plainly, maps, weights)
+    want = with_gradient(plain, maps, weights)
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(of_weight, ours.convolution.weight.grad)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_a_fused_convolution_gives_the_same_with_and_without_a_mask(gated, mask):
+    layer = Convolution(2, 3, kernel=3, gated=gated).double()
+    maps = zero_padding(random(3, 2, 10, 6).double(), mask)
+    layer(maps, mask)
+    layer.eval()
+    torch.testing.assert_close(layer.fused()(maps, mask), layer(maps, mask))
+    assert (
+        layer.fused().describe((2, 10, 6)).shape == layer.describe((2, 10, 6)).shape == (3, 10, 6)
+    )
+
+
+def test_a_gru_starts_backwards_at_the_last_valid_frame():
+    gru, features = BiGRU(4, 3).double(), random(3, 10, 4).double()
+    hidden = gru(features, MASK)
+    assert hidden.shape == (3, 10, 6)
+    torch.testing.assert_close(hidden[:1], gru(features[:1]))
+    torch.testing.assert_close(hidden[1:2, :4], gru(features[1:2, :4]))
+    assert hidden[1, 4:].eq(0).all()

@@ -1,4 +1,4 @@
-"""The loss: what is padded or unknown takes no part in it."""
+"""The loss: padding and unknown targets are ignored."""
 
 import math
 
@@ -15,13 +15,13 @@ def test_it_is_the_cross_entropy_of_the_appendix():
     assert clip_loss(y, t).item() == pytest.approx(want)
 
 
-def test_clips_without_a_real_frame_take_no_part():
+def test_clips_without_a_valid_frame_are_ignored():
     y, t = torch.tensor([[0.9], [0.1]]), torch.ones(2, 1)
     mask = torch.tensor([[True, True], [False, False]])
     assert clip_loss(y, t, mask) == clip_loss(y[:1], t[:1])
 
 
-def test_padding_takes_no_part():
+def test_padding_is_ignored():
     y = torch.tensor([[[0.9], [0.3], [float("nan")]]], requires_grad=True)
     t = torch.ones(1, 3, 1)
     loss = frame_loss(y, t, torch.tensor([[True, True, False]]))
@@ -30,13 +30,13 @@ def test_padding_takes_no_part():
     assert y.grad[0, 2] == 0
 
 
-def test_unknown_targets_take_no_part():
+def test_unknown_targets_are_ignored():
     y, t = torch.tensor([[0.9, 0.5]]), torch.tensor([[1.0, float("nan")]])
     assert clip_loss(y, t) == clip_loss(y[:, :1], t[:, :1])
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_certainty_that_is_wrong_costs_much_but_not_everything(value):
+def test_a_wrong_certainty_has_a_large_but_finite_loss(value):
     y = torch.tensor([[value]], requires_grad=True)
     loss = clip_loss(y, torch.tensor([[1 - value]]))
     loss.backward()
@@ -44,7 +44,7 @@ def test_certainty_that_is_wrong_costs_much_but_not_everything(value):
     assert y.grad.isfinite().all()
 
 
-def test_nothing_known_is_no_loss():
+def test_without_any_known_target_the_loss_is_zero():
     assert clip_loss(torch.tensor([[0.5]]), torch.tensor([[float("nan")]])) == 0
 
 
@@ -60,7 +60,7 @@ def test_shapes_must_agree():
         clip_loss(torch.rand(1, 2), torch.rand(1, 3))
 
 
-def test_frames_of_a_batch_cost_what_they_cost_in_parts():
+def test_the_loss_of_a_batch_is_the_mean_of_its_micro_batches():
     y, t = torch.rand(4, 10, 3), (torch.rand(4, 10, 3) < 0.3).float()
     mask = torch.arange(10) < torch.tensor([10, 10, 2, 3])[:, None]
     parts = [frame_loss(y[piece], t[piece], mask[piece]) for piece in (slice(0, 2), slice(2, 4))]

@@ -1,4 +1,4 @@
-"""The network: its shapes and counts, and that padding reaches nothing."""
+"""The network: shapes, counts, reproducible weights, and padding that has no effect."""
 
 import pytest
 import torch
@@ -8,8 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from earmark.errors import SettingError
 from earmark.frames import FrameGrid
 from earmark.nn.loss import clip_loss
-from earmark.nn.model import PRESETS, Model, ModelConfig, average_input, max_maps
-from earmark.nn.norm import MaskedBatchNorm
+from earmark.nn.model import PRESETS, Model, ModelConfig
 from earmark.pooling import POOLINGS, linear_pool
 
 
@@ -19,7 +18,7 @@ def make(preset="fast", **changes):
 
 
 def shake(model):
-    """Give batch norms statistics of their own, so that zeroed padding is told from a mean."""
+    """Give batch norms random statistics, so that zeroed padding differs from a mean."""
     generator = torch.Generator().manual_seed(1)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
@@ -50,7 +49,7 @@ def test_ten_seconds_give_125_frames_at_12_and_a_half_hz(preset):
     assert prediction.frame_probs.shape == (1, 125, 5)
     assert prediction.clip_probs.shape == (1, 5)
     assert prediction.hidden.shape == (1, 125, 2 * model.config.n_recurrent)
-    assert model.config.frames(FrameGrid(50)) == FrameGrid(12.5)
+    assert model.config.output_grid(FrameGrid(50)) == FrameGrid(12.5)
     assert model.config.n_frames(500) == 125
 
 
@@ -71,7 +70,7 @@ def test_a_clip_scores_the_same_alone_and_padded_in_a_batch(preset, n_frames):
     assert together.frame_probs[0, n:].eq(0).all()
 
 
-def test_without_a_gru_a_frame_hears_what_is_near_and_padding_reaches_nothing():
+def test_without_a_gru_a_frame_depends_on_its_receptive_field_and_padding_has_no_effect():
     model = shake(make(n_recurrent=0)).double()
     assert model.recurrent is None
     assert not any("recurrent" in name for name in model.state_dict())
@@ -101,7 +100,7 @@ def test_without_a_gru_there_is_dropout_before_the_classifier():
 
 
 @pytest.mark.parametrize("name", POOLINGS)
-def test_every_pooling_keeps_padding_out_of_the_network(name):
+def test_padding_has_no_effect_with_any_pooling(name):
     model = shake(make(pooling=name))
     short = log_mels(203)
     with torch.no_grad():
@@ -109,7 +108,7 @@ def test_every_pooling_keeps_padding_out_of_the_network(name):
         torch.testing.assert_close(padded.clip_probs, model(short).clip_probs, atol=1e-5, rtol=0)
 
 
-def test_padding_reaches_no_statistic_and_no_gradient_in_training():
+def test_padding_changes_no_statistic_and_no_gradient_in_training():
     def step(n_frames):
         model = make(dropout=0.0).train()
         prediction = model(*pad([log_mels(203), log_mels(120, seed=1)], n_frames, junk=9.0))
@@ -125,7 +124,7 @@ def test_padding_reaches_no_statistic_and_no_gradient_in_training():
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-3, msg=name)
 
 
-def test_an_empty_clip_scores_zero_and_disturbs_nobody():
+def test_an_empty_clip_scores_zero_and_changes_no_other_clip():
     model = shake(make())
     full = log_mels(500)
     batch, mask = pad([full, log_mels(0)], 500, junk=3.0)
@@ -173,7 +172,7 @@ def test_the_forward_pass_is_what_it_is_written_out_by_hand():
         return (maps - mean) / (variance + 1e-5).sqrt() * scale + shift
 
     maps = x[:, None]
-    for layer in model.blocks[0]:
+    for layer in model.blocks[0][:2]:
         maps = normed(maps, layer)
         maps = maps[:, :3] * (1 / (1 + (-maps[:, 3:]).exp()))  # linear, times sigmoid of the other
     maps = maps.reshape(2, 3, 4, 2, 6, 2).amax((3, 5))
@@ -181,7 +180,7 @@ def test_the_forward_pass_is_what_it_is_written_out_by_hand():
     maps = maps.reshape(2, 4, 4, 3, 2).amax(4)
     # All mels of the first map, then all mels of the second, and so on.
     features = torch.cat([maps[:, number] for number in range(4)], dim=2)
-    hidden = model.recurrent(features)[0]
+    hidden = model.recurrent(features)
     logits = hidden @ model.classifier.weight.T + model.classifier.bias
     frame_probs = 1 / (1 + (-logits).exp())
     with torch.no_grad():
@@ -204,19 +203,6 @@ def test_dropout_is_there_in_training_and_gone_in_evaluation():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_masked_batch_norm_sums_half_precision_in_single_precision(dtype):
-    ours, theirs = MaskedBatchNorm(3), torch.nn.BatchNorm2d(3)
-    generator = torch.Generator().manual_seed(0)
-    # The sum of squares is far beyond the largest float16.
-    maps = (8 * torch.randn(2, 3, 100, 80, generator=generator) + 3).to(dtype)
-    got, want = ours(maps, torch.ones(2, 100, dtype=torch.bool)), theirs(maps)
-    assert got.dtype == want.dtype == dtype
-    torch.testing.assert_close(got, want, atol=0, rtol=2 * torch.finfo(dtype).eps)
-    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
-    torch.testing.assert_close(ours.running_var, theirs.running_var)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_step_of_training_under_autocast_is_the_same_with_a_mask_of_all_frames(dtype):
     def step(mask):
         model = make(dropout=0.0).train()
@@ -234,54 +220,21 @@ def test_a_step_of_training_under_autocast_is_the_same_with_a_mask_of_all_frames
     assert all(parameter.grad.isfinite().all() for parameter in masked.parameters())
 
 
-def test_masked_batch_norm_without_padding_is_torchs_own():
-    ours, theirs = MaskedBatchNorm(3).double(), torch.nn.BatchNorm2d(3).double()
-    maps = torch.randn(4, 3, 10, 8, dtype=torch.float64)
-    for _ in range(3):
-        got, want = ours(maps, torch.ones(4, 10, dtype=torch.bool)), theirs(maps)
-        torch.testing.assert_close(got, want)
-    for (name, a), b in zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True):
-        torch.testing.assert_close(a, b, msg=name)
-
-
-def test_masked_batch_norm_is_torchs_own_on_the_real_frames_alone():
-    ours, theirs = MaskedBatchNorm(3).double(), torch.nn.BatchNorm2d(3).double()
-    maps = torch.randn(2, 3, 10, 8, dtype=torch.float64)
-    mask = torch.arange(10) < torch.tensor([[10], [4]])
-    real = torch.cat([maps[0], maps[1, :, :4]], dim=1).unsqueeze(0)
-    got, want = ours(maps, mask), theirs(real)
-    torch.testing.assert_close(got[1, :, :4], want[0, :, 10:])
-    torch.testing.assert_close(ours.running_var, theirs.running_var)
-
-
-def test_a_half_filled_window_is_averaged_and_maximised_over_what_is_real():
-    clip = torch.tensor([[[-3.0], [-1.0], [-2.0], [50.0]]])
-    mask = torch.tensor([[True, True, True, False]])
-    averaged, short = average_input(clip, mask, (2, 1))
-    assert averaged.flatten().tolist() == [-2, -2]
-    assert short.tolist() == [[True, True]]
-    pooled, _ = max_maps(clip.unsqueeze(1), mask, (2, 1))
-    assert pooled.flatten().tolist() == [-1, -2]
-
-
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_table_of_shapes_tells_the_truth(preset):
+def test_the_table_of_layers_has_the_shapes_and_parameters_of_the_network(preset):
     model = make(preset)
-    shapes, hooks = [], []
+    outputs = []
     for module in model.modules():
-        if type(module).__name__ in ("Convolution", "GRU"):
-            hooks.append(
-                module.register_forward_hook(
-                    lambda _, __, out: shapes.append(
-                        tuple((out[0] if isinstance(out, tuple) else out).shape[1:])
-                    )
-                )
+        if hasattr(module, "describe"):
+            module.register_forward_hook(
+                lambda _, __, out: outputs.append(out[0] if isinstance(out, tuple) else out)
             )
     with torch.no_grad():
         model(log_mels(500))
-    layers = list(model.config.layers(500))
-    told = [layer.shape for layer in layers if "convolution" in layer.name or "GRU" in layer.name]
-    assert shapes == told
+    layers = model.layers(500)
+    assert [tuple(output.shape[1:]) for output in outputs] == [layer.shape for layer in layers]
+    assert layers == model.config.layers(500)
+    assert layers[1].name == "block 1, gated convolution"
     network = [p for name, p in model.named_parameters() if not name.startswith("pooling")]
     assert sum(layer.n_parameters for layer in layers) == sum(p.numel() for p in network)
 
@@ -294,9 +247,9 @@ def test_the_operation_count_is_that_of_torchs_own_counter(preset):
         model(log_mels(500))
     counted = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
     convolutions = counted["aten.convolution"] // 2
-    layers = list(model.config.layers(500))
+    layers = model.layers(500)
     assert sum(layer.operations for layer in layers if "convolution" in layer.name) == convolutions
-    # The counter does not look into a GRU: its products are done here, frame by frame.
+    # The counter does not see into a GRU: its products are repeated here, frame by frame.
     gru = model.recurrent
     frame, state = torch.zeros(1, gru.input_size), torch.zeros(1, gru.hidden_size)
     by_hand = FlopCounterMode(display=False)
@@ -310,7 +263,7 @@ def test_the_operation_count_is_that_of_torchs_own_counter(preset):
     assert model.config.operations(500) == convolutions + products
 
 
-def test_paper_costs_as_much_as_we_say_and_fast_far_less():
+def test_paper_has_the_documented_cost_and_fast_far_less():
     paper, fast = (ModelConfig.preset(name, n_classes=17).operations(500) for name in PRESETS)
     assert paper == pytest.approx(5.1e9, rel=0.02)
     assert fast < paper / 15
@@ -318,18 +271,14 @@ def test_paper_costs_as_much_as_we_say_and_fast_far_less():
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_receptive_field_is_where_the_gradient_is(preset, monkeypatch):
-    """Of the convolutions alone: the GRU is made to look at nothing but its own frame."""
-
-    def mean_maps(maps, mask, size):
-        return F.avg_pool2d(maps, size), mask
-
+    """Of the convolutions alone: the GRU is restricted to its own frame."""
     # A maximum passes the gradient to one of its frames, a mean to all of them.
-    monkeypatch.setattr("earmark.nn.model.max_maps", mean_maps)
+    monkeypatch.setattr("earmark.runtime.kernels.max_pool", F.avg_pool2d)
     model = make(preset).double()
     for name, parameter in model.recurrent.named_parameters():
         if "weight_hh" in name or "bias" in name:
             parameter.data.zero_()
-    # With no recurrent weights the update gate still carries state over: close it for good.
+    # Without recurrent weights the update gate still passes the state on: close it.
     n = model.config.n_recurrent
     for suffix in ("", "_reverse"):
         getattr(model.recurrent, f"bias_ih_l0{suffix}").data[n : 2 * n] = -1e9
@@ -373,11 +322,11 @@ def test_it_runs_under_autocast_and_gives_single_precision_probabilities():
         (lambda: ModelConfig.preset("paper", 3, chanels=(1,)), "did you mean 'channels'"),
         (lambda: ModelConfig(n_classes=0), "1 or more"),
         (lambda: ModelConfig(n_classes=3, kernel=4), "kernel must be odd"),
-        (lambda: ModelConfig(n_classes=3, channels=(8, 8)), "one entry for each block"),
+        (lambda: ModelConfig(n_classes=3, channels=(8, 8)), "one entry per block"),
         (lambda: ModelConfig(n_classes=3, dropout=1.0), "dropout"),
         (lambda: ModelConfig(n_classes=3, pooling="soft"), "no pooling 'soft'"),
         (lambda: ModelConfig(n_classes=3, stages=(0,)), r"1 or more, .* Got \(0,\)"),
-        (lambda: ModelConfig(n_classes=3, stages=5), "whole numbers .* Got 5"),
+        (lambda: ModelConfig(n_classes=3, stages=5), "integers .* Got 5"),
         (
             lambda: ModelConfig(n_classes=3, pooling="noisy-or", stage_weights="learned"),
             "no weights to learn",
@@ -388,7 +337,7 @@ def test_it_runs_under_autocast_and_gives_single_precision_probabilities():
         (lambda: make()(log_mels(2), torch.tensor([[False, True]])), "first frames"),
     ],
 )
-def test_wrong_use_gets_one_clear_sentence(call, sentence):
+def test_wrong_use_is_an_error_that_names_the_remedy(call, sentence):
     with pytest.raises(SettingError, match=sentence):
         call()
 
@@ -405,3 +354,49 @@ def test_a_config_made_of_lists_is_the_one_made_of_tuples():
     )
     assert lists == config
     assert hash(lists) == hash(config)
+
+
+def test_a_config_describes_its_network_without_weights_or_random_numbers():
+    torch.manual_seed(0)
+    want = torch.rand(3)
+    torch.manual_seed(0)
+    config = ModelConfig.preset("fast", n_classes=7, channels=(4, 4, 4, 8))
+    assert (config.time_pool, config.receptive_field) == (4, 68)
+    assert config.layers(100)[-1].shape == (25, 7)
+    assert torch.rand(3).equal(want)
+
+
+def test_initial_weights_depend_on_the_seed_alone():
+    """Guards the order in which parameters are made: results of old runs must be repeatable."""
+    torch.manual_seed(0)
+    model = Model(ModelConfig.preset("fast", n_classes=5, pooling="attention"))
+    names = [name for name, _ in model.named_parameters()]
+    assert names[:3] == ["blocks.0.0.convolution.weight", "blocks.0.0.norm.weight",
+                         "blocks.0.0.norm.bias"]  # fmt: skip
+    assert [name for name in names if name.startswith(("last", "classifier", "pooling"))] == [
+        "last.convolution.weight",
+        "last.norm.weight",
+        "last.norm.bias",
+        "classifier.weight",
+        "classifier.bias",
+        "pooling.weighting.layer.weight",
+        "pooling.weighting.layer.bias",
+    ]
+    assert names.index("last.norm.bias") < names.index("recurrent.weight_ih_l0")
+    last = model.pooling.weighting.layer.bias
+    torch.testing.assert_close(
+        last[:2], torch.tensor([-0.05899148, -0.05692895]), atol=1e-6, rtol=0
+    )
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_whether_classes_are_independent_is_known_of_every_pooling(name):
+    """A network restricted to some classes predicts the same, unless its pooling mixes them."""
+    model = make(pooling=name)
+    with torch.no_grad():
+        features = torch.randn(2, 30, model.config.last_channels)
+        want = model.classify(features).clip_probs[:, :2]
+        for parameter in (*model.classifier.parameters(), *model.pooling.parameters()):
+            parameter[2:] = torch.randn_like(parameter[2:])
+        same = torch.allclose(model.classify(features).clip_probs[:, :2], want)
+    assert same is not model.config.mixes_classes

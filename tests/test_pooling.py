@@ -1,7 +1,8 @@
-"""Contracts that every registered pooling keeps, and truths about the hierarchy."""
+"""Contracts that every registered pooling keeps, and facts about the hierarchy."""
 
 import itertools
 import math
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -9,14 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import earmark.pooling as pooling_package
 from earmark.errors import SettingError
+from earmark.nn.model import Model, ModelConfig
 from earmark.pooling import (
     POOLINGS,
     STAGE_WEIGHTS,
     Pooling,
+    Weighting,
     attention_pool,
     auto_pool,
     average_pool,
+    class_attention_pool,
     exp_pool,
     linear_pool,
     max_pool,
@@ -24,14 +29,16 @@ from earmark.pooling import (
     pool,
     power_pool,
 )
+from earmark.pooling.functions import FUNCTIONS, make_function
+from earmark.training.settings import Settings
 
 N_HIDDEN, N_CLASSES = 6, 3
 STAGES = [(), (5,), (5, 5), (5, 5, 5), (4, 3), (7,), (1,), (1000,), (2, 2, 2, 2, 2, 2, 2)]
-MEANS = [name for name in POOLINGS if name != "noisy-or"]
+MEANS = [name for name, weighting in POOLINGS.items() if weighting.has_weights]
 ALL = [
     (name, rule)
     for name, rule in itertools.product(POOLINGS, STAGE_WEIGHTS)
-    if (name, rule) != ("noisy-or", "learned")
+    if name in MEANS or rule != "learned"
 ]
 every_pooling = pytest.mark.parametrize(("name", "rule"), ALL)
 
@@ -100,39 +107,73 @@ def test_pooling_equals_its_formula_written_as_loops(name, stages, rule):
 
 
 @pytest.mark.parametrize("stages", STAGES)
-def test_functions_and_modules_say_the_same(stages):
+def test_functions_and_modules_are_equal(stages):
     x, u = bags(33)
     mask = torch.arange(33).expand(2, 33) < torch.tensor([[33], [17]])
-    attention = make("attention", stages)
-    over_classes = make("class-attention", stages)
-    twins = {
-        "max": max_pool(x, mask, stages),
-        "average": average_pool(x, mask, stages),
-        "linear": linear_pool(x, mask, stages),
-        "exp": exp_pool(x, mask, stages),
-        "attention": attention_pool(x, attention.weighting.layer(u), mask, stages),
-        "class-attention": attention_pool(
-            x, over_classes.weighting.layer(u), mask, stages, over="classes"
-        ),
-        "auto": auto_pool(x, 1.0, mask, stages),
-        "power": power_pool(x, 1.0, mask, stages),
-        "noisy-or": noisy_or_pool(x, mask, stages),
-    }
-    assert twins.keys() == POOLINGS.keys()
-    for name, want in twins.items():
-        torch.testing.assert_close(make(name, stages)(x, u, mask), want, atol=1e-15, rtol=0)
+    for rule in ("self", "mean"):
+        for name in POOLINGS:
+            pooling = make(name, stages, rule)
+            function = FUNCTIONS[f"{name.replace('-', '_')}_pool"]
+            want = function(x, *pooling.weighting.arguments(u), mask, stages, stage_weights=rule)
+            torch.testing.assert_close(pooling(x, u, mask), want, atol=1e-15, rtol=0)
+    logits = make("attention").weighting.layer(u)
+    assert attention_pool(x, logits, mask, stages, "classes").equal(
+        class_attention_pool(x, logits, mask, stages)
+    )
+
+
+def test_every_pooling_has_a_function_in_the_package_that_documents_itself():
+    for name, weighting in POOLINGS.items():
+        function = getattr(pooling_package, f"{name.replace('-', '_')}_pool")
+        assert function.__name__ in pooling_package.__all__
+        assert function.__doc__.startswith(weighting.__doc__.partition("\n")[0])
+        assert weighting.formula
+    names = {name: list(signature(function).parameters) for name, function in FUNCTIONS.items()}
+    shared = ["mask", "stages", "stage_weights"]
+    assert names["max_pool"] == names["noisy_or_pool"] == ["frame_probs", *shared]
+    assert names["power_pool"] == ["frame_probs", "exponent", *shared]
+    assert names["attention_pool"] == [
+        "frame_probs", "logits", "mask", "stages", "over", "stage_weights"
+    ]  # fmt: skip
+
+
+def test_a_new_pooling_is_one_class_and_one_line(monkeypatch):
+    class Square(Weighting):
+        """w = x^2."""
+
+        formula = "x²"
+
+        @staticmethod
+        def frame_weights(frame_probs, mask):
+            return frame_probs**2
+
+    monkeypatch.setitem(POOLINGS, "square", Square)
+    x, _ = bags(33)
+    want = power_pool(x, 2.0, stages=(5, 5))
+    torch.testing.assert_close(Pooling("square", (5, 5))(x), want)
+    torch.testing.assert_close(make_function("square", Square)(x, stages=(5, 5)), want)
+    config = ModelConfig.preset("fast", n_classes=3, pooling="square", stages=())
+    assert Model(config).pooling.name == "square"
+    assert Settings.load("fast", overrides=["model.pooling=square"]).model.pooling == "square"
+
+
+def test_a_function_that_is_called_wrongly_says_so():
+    with pytest.raises(TypeError, match="missing a required argument: 'logits'"):
+        attention_pool(bags(4)[0])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'masc'"):
+        max_pool(bags(4)[0], masc=None)
 
 
 @pytest.mark.parametrize("name", MEANS)
 @pytest.mark.parametrize("stages", [(5,), (5, 5), (5, 5, 5), (25, 5), (125,)])
-def test_the_formula_first_published_is_single_pooling(name, stages):
+def test_the_formula_first_published_is_single_level_pooling(name, stages):
     x, u = bags(125)
     difference = make(name, stages, "mean")(x, u) - make(name, ())(x, u)
     assert difference.abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("name", ["linear", "exp", "attention", "auto", "power"])
-def test_the_corrected_formula_is_not_single_pooling(name):
+def test_the_corrected_formula_is_not_single_level_pooling(name):
     x, u = bags(125)
     difference = make(name, (5, 5, 5))(x, u) - make(name, ())(x, u)
     assert difference.abs().max() > 1e-4
@@ -140,7 +181,7 @@ def test_the_corrected_formula_is_not_single_pooling(name):
 
 @every_pooling
 @pytest.mark.parametrize("length", [125, 126, 10_000])
-def test_a_hierarchy_of_one_stage_is_single_pooling(name, rule, length):
+def test_a_hierarchy_of_one_stage_is_single_level_pooling(name, rule, length):
     x, u = bags(125)
     torch.testing.assert_close(
         make(name, (length,), rule)(x, u), make(name, ())(x, u), atol=1e-15, rtol=0
@@ -199,7 +240,7 @@ def test_ragged_bags_in_one_batch_score_as_they_do_alone(name, rule):
 
 
 @pytest.mark.parametrize("name", ["max", "average", "linear", "exp", "power", "noisy-or"])
-def test_masks_may_have_holes_for_single_pooling(name):
+def test_masks_may_have_gaps_for_single_level_pooling(name):
     x, u = bags(9)
     mask = torch.tensor([[True, False, True] * 3, [False, True, True] * 3])
     got = make(name, ())(x, u, mask)
@@ -223,7 +264,7 @@ def test_with_stages_segments_are_counted_by_position_padding_included():
 
 @pytest.mark.parametrize("junk", [9.0, -9.0, math.nan, math.inf])
 @pytest.mark.parametrize("stages", [(), (5, 5, 5)])
-def test_weights_of_your_own_may_hold_anything_at_padding(stages, junk):
+def test_custom_weights_may_hold_anything_at_padding(stages, junk):
     x, _ = bags(33)
     w, _ = bags(33, seed=1)
     mask = torch.arange(33).expand(2, 33) < torch.tensor([[20], [33]])
@@ -237,7 +278,7 @@ def test_weights_of_your_own_may_hold_anything_at_padding(stages, junk):
 
 
 @pytest.mark.parametrize("over", ["frames", "classes"])
-def test_logits_of_your_own_may_hold_anything_at_padding(over):
+def test_custom_logits_may_hold_anything_at_padding(over):
     x, _ = bags(33)
     logits, _ = bags(33, seed=1)
     mask = torch.arange(33).expand(2, 33) < torch.tensor([[20], [0]])
@@ -251,7 +292,7 @@ def test_logits_of_your_own_may_hold_anything_at_padding(over):
 
 
 @every_pooling
-def test_a_batch_of_no_clips_gives_none(name, rule):
+def test_a_batch_of_no_clips_gives_no_scores(name, rule):
     x, u = bags(33, batch=0)
     pooling = make(name, rule=rule)
     assert pooling(x, u).shape == (0, N_CLASSES)
@@ -259,7 +300,7 @@ def test_a_batch_of_no_clips_gives_none(name, rule):
 
 
 @pytest.mark.parametrize("exponent", [-0.5, 0.0])
-def test_a_learned_power_finds_its_way_back_from_zero_and_below(exponent):
+def test_a_learned_power_recovers_from_zero_and_below(exponent):
     x, _ = bags(33)
     pooling = Pooling("power", stages=(5,)).double()
     torch.nn.init.constant_(pooling.weighting.exponent, exponent)
@@ -281,24 +322,6 @@ def test_a_power_never_acts_as_a_negative_one():
         torch.testing.assert_close(pooling(x), power_pool(x, abs(exponent)))
         assert (pooling(x) >= x.mean(1) - 1e-15).all()
     assert power_pool(x, -3.0).equal(power_pool(x, 0.0))
-
-
-@pytest.mark.parametrize("stages", [(5, 5, 5), (4, 3)])
-def test_functions_take_the_rule_for_stage_weights_too(stages):
-    x, u = bags(33)
-    layer = make("attention").weighting.layer
-    calls = {
-        "max": max_pool(x, stages=stages, stage_weights="mean"),
-        "average": average_pool(x, stages=stages, stage_weights="mean"),
-        "linear": linear_pool(x, stages=stages, stage_weights="mean"),
-        "exp": exp_pool(x, stages=stages, stage_weights="mean"),
-        "attention": attention_pool(x, layer(u), stages=stages, stage_weights="mean"),
-        "auto": auto_pool(x, 1.0, stages=stages, stage_weights="mean"),
-        "power": power_pool(x, 1.0, stages=stages, stage_weights="mean"),
-        "noisy-or": noisy_or_pool(x, stages=stages, stage_weights="mean"),
-    }
-    for name, got in calls.items():
-        torch.testing.assert_close(got, make(name, stages, "mean")(x, u), atol=1e-15, rtol=0)
 
 
 def test_stages_may_be_numpys_integers():
@@ -436,19 +459,19 @@ def test_every_stage_is_returned_on_request(name, rule):
     assert levels[0].probs.equal(x)
     assert levels[-1].probs[:, 0].equal(y)
     # The levels explain the result: each is the weighted mean of the one before.
-    if name != "noisy-or":
+    if name in MEANS:
         last = levels[-2]
         torch.testing.assert_close((last.weights * last.probs).sum(1) / last.weights.sum(1), y)
 
 
-def test_125_frames_are_pooled_in_three_stages():
+def test_125_frames_have_a_hierarchy_of_three_levels():
     _, levels = make("linear")(*bags(125), return_stages=True)
     assert [level.probs.shape[1] for level in levels] == [125, 25, 5, 1]
     _, levels = make("linear", (5, 5))(*bags(125), return_stages=True)
     assert [level.probs.shape[1] for level in levels] == [125, 25, 5, 1]
 
 
-def test_segments_without_the_maximum_take_no_part():
+def test_segments_without_the_maximum_have_no_effect():
     x = torch.tensor([[[0.1], [0.2], [0.9], [0.3]]])
     _, (_, segments, clip) = Pooling("max", stages=(2,))(x, return_stages=True)
     assert segments.weights.flatten().tolist() == [0, 1]
@@ -456,7 +479,7 @@ def test_segments_without_the_maximum_take_no_part():
 
 
 @pytest.mark.parametrize("rule", STAGE_WEIGHTS)
-def test_learned_weights_cannot_bring_a_weightless_segment_back(rule):
+def test_learned_weights_give_no_weight_to_a_weightless_segment(rule):
     x = torch.zeros(1, 10, N_CLASSES, dtype=torch.float64)
     x[:, :5] = 0.8
     u = bags(10, 1)[1]
@@ -465,7 +488,7 @@ def test_learned_weights_cannot_bring_a_weightless_segment_back(rule):
     )
 
 
-def test_learned_stage_weights_add_one_dense_layer_a_stage():
+def test_learned_stage_weights_add_one_dense_layer_per_stage():
     plain = sum(p.numel() for p in make("attention", (5, 5)).parameters())
     learned = sum(p.numel() for p in make("attention", (5, 5), "learned").parameters())
     assert learned - plain == 2 * (N_HIDDEN + 1) * N_CLASSES
@@ -484,7 +507,7 @@ def test_half_precision_is_pooled_in_single_precision(name, rule):
 
 @pytest.mark.parametrize("name", MEANS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_long_bags_in_half_precision_lose_nothing_but_the_last_rounding(name, dtype):
+def test_long_bags_in_half_precision_are_exact_to_the_last_rounding(name, dtype):
     # 70,000 frames: in float16 the sum of their weights alone would be infinite.
     x, u = bags(70_000, batch=1, dtype=dtype)
     pooling = make(name, (), dtype=dtype)
@@ -492,7 +515,7 @@ def test_long_bags_in_half_precision_lose_nothing_but_the_last_rounding(name, dt
         got = pooling(x, u)
         if pooling.weighting.needs_hidden:  # the layer itself may round; what follows may not
             logits = pooling.weighting.layer(u).double()
-            want = attention_pool(x.double(), logits, over=pooling.weighting.over)
+            want = FUNCTIONS[f"{name.replace('-', '_')}_pool"](x.double(), logits)
         else:
             want = make(name, ())(x.double())
     torch.testing.assert_close(got.double(), want, atol=0, rtol=0.51 * torch.finfo(dtype).eps)
@@ -534,7 +557,7 @@ def test_a_stage_of_one_frame_changes_nothing():
         (lambda: Pooling("liner"), "did you mean 'linear'"),
         (lambda: Pooling("linear", stage_weights="own"), "rule for stage weights 'own'"),
         (lambda: Pooling("linear", stages=(5, 0)), r"1 or more, .* Got \(5, 0\)"),
-        (lambda: Pooling("linear", stages=(2.5,)), "whole numbers"),
+        (lambda: Pooling("linear", stages=(2.5,)), "integers"),
         (lambda: Pooling("attention"), "need n_hidden and n_classes"),
         (lambda: Pooling("linear", stage_weights="learned"), "need n_hidden and n_classes"),
         (lambda: Pooling("noisy-or", stage_weights="learned"), "no weights to learn"),
@@ -571,10 +594,13 @@ def test_a_stage_of_one_frame_changes_nothing():
             "n_classes=3. Got .* 1",
         ),
         *(
-            (lambda stages=stages: linear_pool(bags(4)[0], stages=stages), "Stages are whole")
+            (
+                lambda stages=stages: linear_pool(bags(4)[0], stages=stages),
+                "stages must be integers",
+            )
             for stages in (5, (0,), (2.0,), (True,), ("5",), None, (-1,), np.array([2.5]))
         ),
-        (lambda: Pooling("linear", stages=5), "whole numbers .* Got 5"),
+        (lambda: Pooling("linear", stages=5), "integers .* Got 5"),
         (
             lambda: linear_pool(bags(4)[0], stage_weights="meen"),
             "rule for stage weights 'meen'; did you mean 'mean'",
@@ -604,7 +630,7 @@ def test_a_stage_of_one_frame_changes_nothing():
         ),
     ],
 )
-def test_wrong_use_gets_one_clear_sentence(call, sentence):
+def test_wrong_use_is_an_error_of_one_line(call, sentence):
     with pytest.raises(SettingError, match=sentence) as error:
         call()
     assert "\n" not in str(error.value)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from earmark.pooling import POOLINGS, Pooling
+from earmark.pooling.functions import FUNCTIONS
 
 N_HIDDEN, N_CLASSES = 6, 3
 CASES = [(name, "self") for name in POOLINGS] + [("attention", "mean"), ("linear", "learned")]
@@ -38,15 +39,26 @@ def assert_same(module, pooling, n_frames):
 
 
 @pytest.mark.parametrize(("name", "rule"), CASES)
-def test_compiled_pooling_is_one_graph_and_says_the_same(name, rule):
+def test_compiled_pooling_is_one_graph_and_equal(name, rule):
     torch._dynamo.reset()
     pooling = make(name, rule)
     assert_same(torch.compile(pooling, fullgraph=True, backend="eager"), pooling, 126)
 
 
-def test_compiled_to_machine_code_it_says_the_same_():
+@pytest.mark.parametrize("name", POOLINGS)
+def test_compiled_functions_are_one_graph_and_equal(name):
+    torch._dynamo.reset()
+    x, u, mask = bags(126)
+    arguments = [a.detach() for a in make(name).weighting.arguments(u)]
+    function = FUNCTIONS[f"{name.replace('-', '_')}_pool"]
+    compiled = torch.compile(function, fullgraph=True, backend="eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, *arguments, mask), function(x, *arguments, mask))
+
+
+def test_pooling_compiled_to_machine_code_is_equal():
     if shutil.which("g++") is None and shutil.which("clang++") is None:
-        pytest.skip("torch.compile makes machine code with a C++ compiler, and there is none")
+        pytest.skip("torch.compile needs a C++ compiler")
     torch._dynamo.reset()
     pooling = make("attention")
     compiled = torch.compile(pooling, fullgraph=True)
@@ -66,8 +78,8 @@ def test_onnx_keeps_the_time_axis_free(name, rule, axes):
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
     pytest.importorskip("onnxscript", reason="needs the extra 'onnx'")
     pooling = make(name, rule)
-    # An example in which every stage holds more than one segment: torch.export takes a size of 1
-    # for a constant. docs/pooling.md says so too.
+    # An example in which every stage holds more than one segment: torch.export treats a size of 1
+    # as a constant. docs/pooling.md explains it.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations
         program = torch.onnx.export(

@@ -6,7 +6,7 @@ import torch
 from earmark.errors import SettingError
 from earmark.pooling import POOLINGS, gradients, linear_pool, pool
 from earmark.pooling.gradients import PAPER_WEIGHTS, closed_form
-from earmark.pooling.weights import linear_weights
+from earmark.pooling.weightings import Linear
 
 TOLERANCE = 1e-9
 FIVE = ["max", "average", "linear", "exp", "attention"]
@@ -21,7 +21,11 @@ def clip(seed=0, n_frames=125):
 
 
 def weights_of(name, x, w):
-    return w if name == "attention" else POOLINGS[name].rule(x[None, :, None], mask(x)).flatten()
+    return (
+        w
+        if name == "attention"
+        else POOLINGS[name].frame_weights(x[None, :, None], mask(x)).flatten()
+    )
 
 
 def mask(x):
@@ -29,10 +33,10 @@ def mask(x):
 
 
 def autograd(name, x, w, stages):
-    """dy/dx with weights following x, and dy/dw with weights free."""
+    """dy/dx through the weights, and dy/dw with independent weights."""
     free = weights_of(name, x, w)
     if name == "exp":
-        free = x.exp()  # Table 1 to the letter, without the scale that our rule takes out
+        free = x.exp()  # Table 1 to the letter, without the scale that our weights leave out
     if name == "average":
         free = torch.full_like(x, 1 / len(x))
     y = pool(x[None, :, None], free[None, :, None], stages=stages)[-1].probs.squeeze()
@@ -94,7 +98,7 @@ def test_the_hierarchy_of_linear_softmax_is_linear_softmax_again_and_again():
     assert (dx - product).abs().max() < TOLERANCE
 
 
-def test_single_pooling_is_the_special_case_the_appendix_says_it_is():
+def test_single_level_pooling_is_the_special_case_of_the_appendix():
     x, w = clip()
     segments_of_one = closed_form("attention", x.detach(), w.detach(), (1,))
     single = closed_form("attention", x.detach(), w.detach(), ())
@@ -111,7 +115,7 @@ def test_the_misprinted_denominator_of_the_appendix_is_indeed_wrong():
 
 def test_modules_and_closed_forms_agree_through_their_own_weights():
     x, _ = clip()
-    y = pool(x[None, :, None], linear_weights, stages=(5, 5, 5))[-1].probs.squeeze()
+    y = pool(x[None, :, None], Linear.frame_weights, stages=(5, 5, 5))[-1].probs.squeeze()
     (dx,) = torch.autograd.grad(y, x)
     assert (closed_form("linear", x.detach(), stages=(5, 5, 5)).dx - dx).abs().max() < TOLERANCE
 
@@ -137,26 +141,26 @@ def test_attention_without_weight_has_no_gradient_in_x():
     assert gradients.attention_dw(x.detach(), nothing, 5).isfinite().all()
 
 
-def test_exp_pushes_every_frame_up_in_single_pooling_but_not_under_the_hierarchy():
+def test_exp_raises_every_frame_in_single_level_pooling_but_not_in_a_hierarchy():
     for seed in range(3):
         assert (closed_form("exp", clip(seed)[0].detach()).dx > 0).all()
     x = torch.full((125,), 0.95, dtype=torch.float64)
     x[:25], x[0] = 0.02, 0.95
     assert (closed_form("exp", x).dx > 0).all()
     pushed = closed_form("exp", x, stages=(5, 5, 5)).dx
-    assert pushed[0].item() == pytest.approx(-0.0075, abs=1e-4)  # alone and loud in a quiet part
+    assert pushed[0].item() == pytest.approx(-0.0075, abs=1e-4)  # a single high frame in a low part
     assert (pushed[1:] > 0).all()
     dx, _ = autograd("exp", x.requires_grad_(), None, (5, 5, 5))
     assert (pushed - dx).abs().max() < TOLERANCE
 
 
-def test_wrong_use_gets_one_clear_sentence():
+def test_wrong_use_is_an_error():
     x, w = clip()
-    with pytest.raises(SettingError, match="whole segments of 7"):
+    with pytest.raises(SettingError, match="segment length 7"):
         closed_form("linear", x, stages=(7,))
-    with pytest.raises(SettingError, match="go with attention"):
+    with pytest.raises(SettingError, match="only with attention"):
         closed_form("attention", x)
-    with pytest.raises(SettingError, match="go with attention"):
+    with pytest.raises(SettingError, match="only with attention"):
         closed_form("linear", x, w)
     with pytest.raises(SettingError, match="Known: attention, average"):
         closed_form("noisy-or", x)

@@ -15,9 +15,9 @@ FLAGS = "processor\t: 0\nflags\t\t: fpu avx512_bf16 {} avx512_fp16\n"
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """A process that nobody has capped yet; what a test sets is undone."""
+    """A process without a cap; what a test sets is undone."""
     for name in (isa.VARIABLE, isa.WORKS):
-        monkeypatch.setenv(name, "")  # so that monkeypatch restores what a test sets itself
+        monkeypatch.setenv(name, "")  # so that monkeypatch restores the variable
         monkeypatch.delenv(name)
     isa.log_instruction_set.cache_clear()
     isa._bfloat16_works.cache_clear()
@@ -62,7 +62,7 @@ def test_nothing_is_capped_where_amx_works_or_is_not_advertised(fresh, caplog):
     with caplog.at_level(logging.INFO, "earmark"):
         assert not isa.cap_instruction_set()
         isa.log_instruction_set()
-    fresh.setattr(isa, "amx_works", lambda: pytest.fail("a child process tries again"))
+    fresh.setattr(isa, "amx_works", lambda: pytest.fail("AMX is tried again"))
     assert not isa.cap_instruction_set()
     fresh.delenv(isa.WORKS)
     fresh.setattr(isa, "advertises_amx", lambda: False)
@@ -78,19 +78,19 @@ def test_the_users_own_cap_is_kept(fresh):
     assert os.environ[isa.VARIABLE] == "AVX2"
 
 
-def test_the_trial_of_amx_answers_by_the_machine_it_runs_on():
-    """Without AMX in the CPU the instructions die, and only in the child."""
+def test_the_trial_of_amx_agrees_with_the_machine():
+    """Without AMX the instructions crash, in the child process only."""
     capped = os.environ.get(isa.VARIABLE) == isa.BELOW_AMX
     assert isa.amx_works() is (isa.advertises_amx() and not capped)
 
 
-def test_a_crash_in_a_trial_is_an_answer():
+def test_a_crash_in_a_trial_is_reported_as_failure():
     assert isa._survives("pass")
     assert not isa._survives("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     assert not isa._survives("raise SystemExit(3)")
 
 
-def test_bfloat16_that_crashes_is_refused_in_one_sentence(fresh):
+def test_bfloat16_that_crashes_is_an_error(fresh):
     fresh.setattr(isa, "_TRY_BFLOAT16", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     with pytest.raises(SettingError, match=r"cannot compute in bfloat16 .*precision=32-true"):
         isa.check_bfloat16()
@@ -153,7 +153,7 @@ def test_importing_earmark_elsewhere_starts_no_process():
 
 
 def run(code):
-    """What a new process prints that inherits no answer."""
+    """What a new process prints that inherits no result of a trial."""
     clean = {k: v for k, v in os.environ.items() if k not in (isa.VARIABLE, isa.WORKS)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=clean

@@ -1,4 +1,4 @@
-"""Items through threads of one core each: in order, once, and nothing of the caller's changed."""
+"""Threads of one core each: results in order, each item once, the caller's settings unchanged."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ def test_results_come_in_order_whichever_is_ready_first(threads):
     assert found == [number * number for number in range(20)]
 
 
-def test_torch_keeps_to_one_core_on_our_threads_and_to_its_own_number_elsewhere():
+def test_torch_uses_one_core_on_our_threads_and_its_own_number_elsewhere():
     seen = {}
 
     def elsewhere():
@@ -33,11 +33,11 @@ def test_torch_keeps_to_one_core_on_our_threads_and_to_its_own_number_elsewhere(
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
-    torch.set_num_threads(before)  # torch also remembers it for threads to come
+    torch.set_num_threads(before)  # torch also keeps it for new threads
     assert seen == {"ours": {1}, "after": 3}
 
 
-def test_items_are_drawn_one_at_a_time_and_only_a_few_ahead():
+def test_items_are_fetched_one_at_a_time_and_only_a_few_ahead():
     busy = threading.Lock()
     drawn = 0
 
@@ -55,7 +55,7 @@ def test_items_are_drawn_one_at_a_time_and_only_a_few_ahead():
     assert drawn <= 100 + 2 * 2 + 2
 
 
-def test_what_goes_wrong_is_raised_where_the_results_are_wanted():
+def test_errors_are_raised_where_the_results_are_read():
     def items():
         yield 1
         raise KeyError("item")
@@ -64,7 +64,7 @@ def test_what_goes_wrong_is_raised_where_the_results_are_wanted():
         list(map_in_threads(abs, items(), threads=2))
     with pytest.raises(ZeroDivisionError):
         list(map_in_threads(lambda item: 1 / item, iter([1, 0, 2]), threads=2))
-    assert list(map_in_threads(abs, iter([-1]), threads=2)) == [1]  # the threads live on
+    assert list(map_in_threads(abs, iter([-1]), threads=2)) == [1]  # the threads survive
 
 
 def test_many_callers_share_the_threads():
@@ -89,6 +89,6 @@ def test_many_callers_share_the_threads():
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "2"])
-def test_a_number_of_threads_that_is_none_is_refused(wrong):
-    with pytest.raises(SettingError, match="0 for one on every core"):
+def test_an_invalid_number_of_threads_is_an_error(wrong):
+    with pytest.raises(SettingError, match="0 is one per core"):
         list(map_in_threads(abs, iter([1]), threads=wrong))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from earmark.inference.predictions import predict_clips
 from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
@@ -23,14 +24,13 @@ from earmark.data.batches import (
     split_share,
     with_statistics,
 )
-from earmark.data.features import FeatureConfig, log_mel, normalise
+from earmark.data.features import FeatureConfig, Normalise, log_mel
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import build_store
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.detector import load
 from earmark.inference.model_file import save_bundle
-from earmark.inference.predictions import predict_clips
 from earmark.nn.loss import clip_loss
 from earmark.training.api import MODEL, PSEUDO_LABELS, train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
@@ -320,7 +320,8 @@ def test_normalised_training_clips_have_mean_0_and_deviation_1(tones, tmp_path):
     config = FeatureConfig(sample_rate=8000, n_mels=16, f_max=4000.0)
     store = build_store(tmp_path / "store", clip_paths(clips), config)
     fitted = with_statistics(config, store, clips)
-    frames = [normalise(read_batch(store, clips, [row])[0], fitted)[0] for row in range(len(clips))]
+    normalise = Normalise(fitted.mean, fitted.std)
+    frames = [normalise(read_batch(store, clips, [row])[0])[0] for row in range(len(clips))]
     every = torch.cat(frames)
     torch.testing.assert_close(every.mean(0), torch.zeros(16), atol=1e-2, rtol=0)
     torch.testing.assert_close(every.std(0), torch.ones(16), atol=1e-2, rtol=0)

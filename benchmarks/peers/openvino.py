@@ -6,7 +6,7 @@ import numpy as np
 import openvino
 
 from benchmarks.process import answer, cpu_seconds
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 
 
 def infer(folder: str, precision: str) -> dict[str, float]:

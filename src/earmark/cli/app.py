@@ -6,7 +6,6 @@ commands, so that `earmark --help` need not wait for torch.
 
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from earmark.errors import EarmarkError
+from earmark.runtime.cores import limit_spinning
 
 app = typer.Typer(
     name="earmark",
@@ -70,15 +70,12 @@ def _options(
 
 def main() -> None:
     """Run the command line; the entry point `earmark`."""
-    # Threads that wait for each other by spinning stand still when something else wants the cores:
-    # training beside two busy processes fell from 50 to under 3 clips a second. Spinning briefly,
-    # it falls to 20, and alone it loses 6 to 9 %. Read when torch is loaded; yours goes first.
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("earmark: %(message)s"))
     logging.getLogger("earmark").addHandler(handler)
     logging.getLogger("earmark").setLevel(logging.INFO)
     try:
+        limit_spinning()
         app()
     except EarmarkError as error:
         tell(str(error))

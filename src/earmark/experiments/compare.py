@@ -30,7 +30,7 @@ from earmark.experiments.table import (
 from earmark.files import atomic_write, locked
 from earmark.metrics.report import finite
 from earmark.plots import plot_runs, save
-from earmark.runtime.machine import n_cores
+from earmark.runtime.cores import n_cores
 from earmark.runtime.processes import map_as_done
 
 TABLE, DIFFERENCES, FIGURE = "table", "table-differences", "runs.png"

@@ -190,7 +190,7 @@ def _plot(
             prediction.frame_probs, prediction.hidden, return_stages=True
         )
     picture = plot_hierarchy(
-        spectrum, config.frames, stages, detector.grid, label, index, reference,
+        spectrum, config.grid, stages, detector.grid, label, index, reference,
         lengths=detector.bundle.model_config.stages,
     )  # fmt: skip
     save(picture, out / "hierarchy.png")

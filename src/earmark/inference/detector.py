@@ -67,8 +67,8 @@ class Detector:
 
     def __init__(self, bundle: Bundle, device: str = "cpu", threads: int = 0) -> None:
         self.bundle = bundle
-        self.grid = bundle.model_config.frames(bundle.feature_config.frames)
-        window = bundle.feature_config.frames.count(bundle.window)
+        self.grid = bundle.model_config.output_grid(bundle.feature_config.grid)
+        window = bundle.feature_config.grid.count(bundle.window)
         self.model = bundle.build_model().to(_device(device))
         self.predictor = Predictor(self.model, window, device, threads)
 

@@ -153,8 +153,10 @@ class Bundle:
         """Return the network of these classes alone, in this order; their scores stay the same."""
         for label in labels:
             choose("label", label, self.labels)
-        if self.model_config.pooling == "class-attention":
-            raise SettingError("The pooling class-attention weighs classes against each other.")
+        if self.model_config.mixes_classes:
+            raise SettingError(
+                f"The pooling {self.model_config.pooling} weighs classes against each other."
+            )
         rows = [self.labels.index(label) for label in labels]
         weights = {
             name: value[rows] if name.startswith(("classifier.", "pooling.")) else value

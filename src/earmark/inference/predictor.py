@@ -22,14 +22,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from earmark.data.features import FeatureConfig, normalise
+from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.frames import Floats, FrameScores
 from earmark.nn.fused import FusedModel
 from earmark.nn.model import Model
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 from earmark.runtime.threads import check_threads, map_in_threads
 
 Floats32 = NDArray[np.float32]
@@ -241,11 +241,11 @@ def predict_clips(
         clips: which clips; their labels are those of the network.
         feature_config: of the network, with its normalisation.
     """
+    normalise = Normalise(feature_config.mean, feature_config.std)
     recordings = (
-        [normalise(torch.from_numpy(store[file].astype(np.float32)), feature_config)]
-        for file in clips.files
+        [normalise(torch.from_numpy(store[file].astype(np.float32)))] for file in clips.files
     )
-    grid = predictor.config.frames(feature_config.frames)
+    grid = predictor.config.output_grid(feature_config.grid)
     return [
         FrameScores(frame_scores, clips.labels, grid, clip_scores=clip_scores)
         for frame_scores, clip_scores in predictor.predict(recordings)

@@ -1,151 +1,342 @@
-"""Maps -> maps: the gated convolution, dropout and the maxima between blocks, quick on a CPU.
+"""The layers of the network: each computes, describes itself and has a fused version for inference.
 
-Conventions: maps are (batch, maps, frames, mels), mask (batch, frames) is True for a real frame and
-padding comes last; groups of frames or mels may be begun at the end, and count as one. Values and
-gradients are those of torch's own layers, to which tests hold them; on a CPU, forwards and back,
-its dropout takes three times as long as ours and its maximum nearly twice as long.
+Conventions: maps are (batch, maps, frames, mels). The mask (batch, frames) is True for a valid
+frame, or None if all are; padding comes last in a clip. Layers of maps take `(maps, mask)` and
+return both. An incomplete last group of frames or mels is pooled like a complete one. At padding,
+maps are zero before every convolution, as beyond the end of a clip.
+
+`describe(shape)` returns what a layer makes of maps of a shape (maps, frames, mels) as a `Layer`.
+`fused()` returns the layer for inference; layers without anything to fuse return themselves.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from earmark.nn.norm import MaskedBatchNorm, fill_padding, zero_padding
+from earmark.frames import pooled_length
+from earmark.runtime import kernels
+from earmark.runtime.kernels import Size
 
-Size = tuple[int, int]  # (time, mels), as in every kernel of the paper's figure
+MOMENTUM = 0.1  # torch's default: the weight of a batch in the running statistics
+
+Maps = tuple[Tensor, Tensor | None]  # maps and mask
 
 
-class Convolution(nn.Module):
-    """Convolution, batch norm, then a gate, or the rectifier of the one plain convolution.
+class Layer(NamedTuple):
+    """One row of the table of layers; the shape is (maps, frames, mels) or (frames, features)."""
 
-    A gated one makes twice the maps; the first half is multiplied by the sigmoid of the second.
+    name: str
+    shape: tuple[int, ...]
+    n_parameters: int = 0
+    operations: int = 0  # multiply-adds
+    kernel: Size = (1, 1)
+    stride: Size = (1, 1)
 
-    >>> Convolution(1, 8, kernel=3, gated=True)(torch.zeros(2, 1, 50, 40), None).shape
+
+class MapLayer(nn.Module):
+    """A layer of maps: `forward(maps, mask)` returns maps and mask.
+
+    >>> Dropout(0.2).describe((1, 500, 80)).shape
+    (1, 500, 80)
+    """
+
+    kind: str
+
+    def describe(self, shape: tuple[int, ...]) -> Layer:
+        """Return name, output shape, parameters and operations, given the input shape."""
+        return Layer(self.kind, shape)
+
+    def fused(self) -> "MapLayer":
+        """Return the layer for inference."""
+        return self
+
+
+class Convolution(MapLayer):
+    """Convolution, batch norm, then a gated linear unit or a rectifier.
+
+    A gated one computes twice the maps and multiplies the first half by the sigmoid of the second.
+
+    Shape: (batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding.
+
+    >>> maps, mask = Convolution(1, 8, kernel=3, gated=True)(torch.zeros(2, 1, 50, 40))
+    >>> maps.shape
     torch.Size([2, 8, 50, 40])
     """
 
     def __init__(self, n_in: int, n_out: int, kernel: int, gated: bool) -> None:
         super().__init__()
         n_filters = 2 * n_out if gated else n_out
-        self.gated = gated
+        self.n_out, self.gated = n_out, gated
+        self.kind = "gated convolution" if gated else "convolution"
         self.convolution = nn.Conv2d(n_in, n_filters, kernel, padding="same", bias=False)
         self.norm = MaskedBatchNorm(n_filters)
 
-    def forward(self, maps: Tensor, mask: Tensor | None) -> Tensor:
-        """(batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding."""
+    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
+        """See the class."""
         maps = self.norm(self.convolution(maps), mask)
-        return zero_padding(F.glu(maps, dim=1) if self.gated else F.relu(maps), mask)
+        return zero_padding(F.glu(maps, dim=1) if self.gated else F.relu(maps), mask), mask
+
+    def describe(self, shape: tuple[int, ...]) -> Layer:
+        """See `MapLayer.describe`."""
+        _, frames, mels = shape
+        weight = self.convolution.weight
+        return Layer(
+            self.kind,
+            (self.n_out, frames, mels),
+            count_parameters(self),
+            operations=weight.numel() * frames * mels,
+            kernel=(weight.shape[2], weight.shape[3]),
+        )
+
+    def fused(self) -> "FusedConvolution":
+        """See `MapLayer.fused`."""
+        return FusedConvolution(self)
 
 
-class Dropout(nn.Dropout):
-    """Dropout that draws 16 random bits for a number; the rate is rounded to them.
+class FusedConvolution(Convolution):
+    """A trained `Convolution` with batch norm folded into its weights, for inference.
 
-    >>> dropped = Dropout(0.25)(torch.ones(10_000))
-    >>> sorted(round(float(value), 3) for value in dropped.unique())
-    [0.0, 1.333]
+    >>> layer = Convolution(1, 8, kernel=3, gated=True).eval()
+    >>> maps = torch.randn(2, 1, 50, 40)
+    >>> torch.allclose(layer.fused()(maps)[0], layer(maps)[0], atol=1e-6)
+    True
     """
 
-    def forward(self, maps: Tensor) -> Tensor:
-        """Maps of any shape, a share `p` of them 0 and the others larger by 1 / (1 - p)."""
-        n_dropped = min(round(self.p * 2**16), 2**16 - 1)
-        if not self.training or n_dropped == 0:
-            return maps
-        words = torch.empty(-(-maps.numel() // 4), dtype=torch.int64, device=maps.device)
-        words.random_(-(2**63), None)  # all 64 bits
-        bits = words.view(torch.int16)[: maps.numel()].view(maps.shape)
-        factors = torch.empty(maps.shape, dtype=maps.dtype, device=maps.device)
-        torch.ge(bits, n_dropped - 2**15, out=factors)
-        return maps * factors.mul_(2**16 / (2**16 - n_dropped))
+    def __init__(self, layer: Convolution) -> None:
+        MapLayer.__init__(self)
+        self.n_out, self.gated, self.kind = layer.n_out, layer.gated, layer.kind
+        self.convolution = fuse_conv_bn_eval(layer.convolution, layer.norm)
+        # Channels last is the faster layout on a CPU, and maps follow the weights.
+        weight = self.convolution.weight.data
+        self.convolution.weight.data = weight.contiguous(memory_format=torch.channels_last)
+
+    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
+        """See the class."""
+        maps = self.convolution(maps)
+        return zero_padding(F.glu(maps, dim=1) if self.gated else maps.relu_(), mask), mask
+
+    def fused(self) -> "FusedConvolution":
+        """See `MapLayer.fused`."""
+        return self
 
 
-def average_input(log_mel: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Tensor | None]:
-    """(batch, frames, mels) -> (batch, 1, frames, mels), averaged over real frames only.
+class MaskedBatchNorm(nn.BatchNorm2d):
+    """Batch norm whose statistics exclude padding and cover the clips of all processes.
 
-    >>> average_input(torch.tensor([[[1.0], [3.0], [9.0]]]), None, (2, 1))[0].flatten()
-    tensor([2., 9.])
+    In evaluation it is torch's own.
+
+    >>> norm = MaskedBatchNorm(1)
+    >>> maps = torch.tensor([1.0, 3.0, 99.0]).view(1, 1, 3, 1)
+    >>> norm(maps, torch.tensor([[True, True, False]])).flatten()[:2].round().tolist()
+    [-1.0, 1.0]
     """
-    maps = fill_padding(log_mel.unsqueeze(1), mask)
-    if size == (1, 1):
-        return maps, mask
-    averaged = F.avg_pool2d(maps, size, ceil_mode=True)
-    if mask is None:
-        return averaged, None
-    share = F.avg_pool1d(mask.to(maps.dtype).unsqueeze(1), size[0], ceil_mode=True)
-    mask = mask[:, :: size[0]]
-    safe_share = torch.where(mask, share.squeeze(1), 1)
-    return fill_padding(averaged / safe_share[:, None, :, None], mask), mask
+
+    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(batch, maps, frames, mels), mask (batch, frames) -> (batch, maps, frames, mels)."""
+        if not self.training or kernels.torch_batch_norm_suffices(maps, mask):
+            return super().forward(maps)
+        normalised, statistics = kernels.batch_norm(maps, mask, self.weight, self.bias, self.eps)
+        self._update(statistics)
+        return normalised
+
+    def share_update(self, n_micro_batches: int) -> None:
+        """Make as many calls move the running statistics as far as one call does otherwise."""
+        self.momentum = 1 - (1 - MOMENTUM) ** (1 / n_micro_batches)
+
+    @torch.no_grad()
+    def _update(self, statistics: kernels.Statistics) -> None:
+        """Move the running statistics, as torch's own batch norm does."""
+        assert self.running_mean is not None  # torch allows for norms that keep no statistics
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        count, mean, variance = statistics
+        unbiased = variance * count / (count - 1).clamp(min=1)
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        self.num_batches_tracked.add_(1)
 
 
-def max_maps(maps: Tensor, mask: Tensor | None, size: Size) -> tuple[Tensor, Tensor | None]:
-    """Pool (batch, maps, frames, mels), finite, to its maxima; padding never wins.
+class Dropout(MapLayer):
+    """Dropout of maps, or of anything else by `drop`.
 
-    >>> max_maps(torch.tensor([1.0, 3.0, 2.0]).view(1, 1, 3, 1), None, (2, 1))[0].flatten()
+    >>> Dropout(0.25).eval()(torch.ones(1, 1, 2, 2))[0].sum()
+    tensor(4.)
+    """
+
+    kind = "dropout"
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
+        """Drop maps in training; see `MapLayer`."""
+        return self.drop(maps), mask
+
+    def drop(self, values: Tensor) -> Tensor:
+        """Set a share `p` of the values to 0 in training, and scale the others by 1 / (1 - p)."""
+        return kernels.dropout(values, self.p) if self.training and self.p else values
+
+    def extra_repr(self) -> str:
+        """Show the rate in `print(model)`."""
+        return f"p={self.p}"
+
+
+class GroupPool(MapLayer):
+    """What `MaxPool` and `AveragePool` share: the size of a group, (frames, mels).
+
+    >>> MaxPool((2, 2)).describe((64, 501, 80)).shape
+    (64, 251, 40)
+    """
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.size = size
+
+    def describe(self, shape: tuple[int, ...]) -> Layer:
+        """See `MapLayer.describe`."""
+        maps, frames, mels = shape
+        pooled = (maps, pooled_length(frames, self.size[0]), pooled_length(mels, self.size[1]))
+        return Layer(self.kind, pooled, kernel=self.size, stride=self.size)
+
+    def extra_repr(self) -> str:
+        """Show the size in `print(model)`."""
+        return f"size={self.size}"
+
+
+class MaxPool(GroupPool):
+    """The maximum over groups of (frames, mels); padding never wins.
+
+    >>> maps, _ = MaxPool((2, 1))(torch.tensor([1.0, 3.0, 2.0]).view(1, 1, 3, 1))
+    >>> maps.flatten()
     tensor([3., 2.])
     """
-    if not maps.requires_grad:  # torch's own has no gradient to wait for, and can be exported
-        return _max_without_gradient(maps, mask, size)
-    maps = _max_along(maps, 3, size[1])
-    if mask is None or size[0] == 1:
-        return _max_along(maps, 2, size[0]), mask
-    infinite = mask[:, None, :, None].to(maps.dtype).log()  # 0 where real, else -inf
-    pooled = _max_along(maps + infinite, 2, size[0])
-    mask = mask[:, :: size[0]]
-    return fill_padding(pooled, mask), mask
+
+    kind = "max pooling"
+
+    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
+        """(batch, maps, frames, mels), finite, -> fewer frames and mels, and the shorter mask."""
+        n_frames, n_mels = self.size
+        if mask is None or n_frames == 1:
+            return kernels.max_pool(maps, self.size), mask
+        infinite = mask[:, None, :, None].to(maps.dtype).log()  # 0 where valid, else -inf
+        maps = kernels.max_pool(maps, (1, n_mels)) + infinite
+        pooled, mask = kernels.max_pool(maps, (n_frames, 1)), mask[:, ::n_frames]
+        return fill_padding(pooled, mask), mask
 
 
-def _max_without_gradient(
-    maps: Tensor, mask: Tensor | None, size: Size
-) -> tuple[Tensor, Tensor | None]:
-    if size == (1, 1):
-        return maps, mask
-    if mask is None or size[0] == 1:
-        return F.max_pool2d(maps, size, ceil_mode=True), mask
-    pooled = F.max_pool2d(fill_padding(maps, mask, -torch.inf), size, ceil_mode=True)
-    mask = mask[:, :: size[0]]
-    return fill_padding(pooled, mask), mask
+class AveragePool(GroupPool):
+    """The mean over groups of (frames, mels), of valid frames only.
+
+    >>> maps, _ = AveragePool((2, 1))(torch.tensor([1.0, 3.0, 9.0]).view(1, 1, 3, 1))
+    >>> maps.flatten()
+    tensor([2., 9.])
+    """
+
+    kind = "average pooling"
+
+    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
+        """(batch, maps, frames, mels), zero at padding, -> fewer frames and mels, shorter mask."""
+        if self.size == (1, 1):
+            return maps, mask
+        averaged = F.avg_pool2d(maps, self.size, ceil_mode=True)
+        if mask is None:
+            return averaged, None
+        n_frames = self.size[0]
+        share = F.avg_pool1d(mask.to(maps.dtype).unsqueeze(1), n_frames, ceil_mode=True)
+        mask = mask[:, ::n_frames]
+        safe_share = torch.where(mask, share.squeeze(1), 1)
+        return fill_padding(averaged / safe_share[:, None, :, None], mask), mask
 
 
-def _max_along(maps: Tensor, axis: int, size: int) -> Tensor:
-    """The maximum of every `size` neighbours of an axis; a group that is only begun counts."""
-    if size == 1:
-        return maps
-    missing = -maps.shape[axis] % size
-    if missing:
-        maps = F.pad(maps, [0, 0] * (3 - axis) + [0, missing], value=-torch.inf)
-    pooled: Tensor = _Max.apply(maps, axis, size)  # type: ignore[no-untyped-call]
-    return pooled
+class BiGRU(nn.GRU):
+    """A bidirectional GRU whose backward direction starts at the last valid frame of each clip.
+
+    Shape: (batch, frames, features) -> (batch, frames, 2 * n_hidden).
+
+    >>> BiGRU(3, 8)(torch.zeros(2, 50, 3)).shape
+    torch.Size([2, 50, 16])
+    """
+
+    def __init__(self, n_in: int, n_hidden: int) -> None:
+        super().__init__(n_in, n_hidden, batch_first=True, bidirectional=True)
+
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """See the class."""
+        if mask is None or not len(mask):  # packing needs at least one clip
+            hidden: Tensor = super().forward(features)[0]
+            return hidden
+        # Packing needs at least one frame per clip too; that of an empty clip is masked later.
+        lengths = mask.sum(1).clamp(min=1).cpu()
+        packed = pack_padded_sequence(features, lengths, batch_first=True, enforce_sorted=False)
+        unpacked, _ = pad_packed_sequence(
+            super().forward(packed)[0], batch_first=True, total_length=features.shape[1]
+        )
+        return unpacked
+
+    def describe(self, shape: tuple[int, ...]) -> Layer:
+        """Return name, output shape, parameters and operations, given (frames, features)."""
+        n_weights = sum(p.numel() for name, p in self.named_parameters() if "weight" in name)
+        return Layer(
+            "Bi-GRU",
+            (shape[0], 2 * self.hidden_size),
+            count_parameters(self),
+            operations=n_weights * shape[0],
+        )
 
 
-class _Max(torch.autograd.Function):
-    """The maximum of every `size` neighbours of an axis; its gradient goes to the first of them."""
+class Classifier(nn.Linear):
+    """A dense layer and a sigmoid, in single precision or better; 0 at padding.
 
-    @staticmethod
-    def forward(ctx: Any, maps: Tensor, axis: int, size: int) -> Tensor:
-        most, *others = _neighbours(maps, axis, size)
-        for other in others:
-            most = torch.maximum(most, other)
-        ctx.axis, ctx.size = axis, size
-        ctx.save_for_backward(maps, most)
-        return most
+    Shape: (batch, frames, features) -> (batch, frames, classes).
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:
-        maps, most = ctx.saved_tensors
-        of_maps = torch.empty_like(maps)
-        *parts, _ = _neighbours(maps, ctx.axis, ctx.size)
-        *of_parts, of_last = _neighbours(of_maps, ctx.axis, ctx.size)
-        (left,) = gradients
-        for part, of_part in zip(parts, of_parts, strict=True):
-            torch.mul(left, part == most, out=of_part)
-            left = left - of_part  # nothing is left for those that follow the first maximum
-        of_last.copy_(left)
-        return of_maps, None, None
+    >>> Classifier(4, 3)(torch.zeros(2, 50, 4)).shape
+    torch.Size([2, 50, 3])
+    """
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """See the class."""
+        logits = super().forward(hidden)
+        probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()
+        return probs if mask is None else probs.masked_fill(~mask.unsqueeze(2), 0)
+
+    def describe(self, shape: tuple[int, ...]) -> Layer:
+        """Return name, output shape, parameters and operations, given (frames, features)."""
+        frames = shape[0]
+        operations = self.weight.numel() * frames
+        name, n_parameters = "frame probabilities", count_parameters(self)
+        return Layer(name, (frames, self.out_features), n_parameters, operations)
 
 
-def _neighbours(maps: Tensor, axis: int, size: int) -> tuple[Tensor, ...]:
-    """The first of every group, the second of every group, and so on."""
-    groups = maps.shape[axis] // size
-    shape = (*maps.shape[:axis], groups, size, *maps.shape[axis + 1 :])
-    return maps.view(shape).unbind(axis + 1)
+def fill_padding(maps: Tensor, mask: Tensor | None, value: float = 0.0) -> Tensor:
+    """Return (batch, maps, frames, mels) with `value` at padding, whatever was there.
+
+    >>> fill_padding(torch.ones(1, 1, 2, 1), torch.tensor([[True, False]])).flatten()
+    tensor([1., 0.])
+    """
+    return maps if mask is None else maps.masked_fill(~mask[:, None, :, None], value)
+
+
+def zero_padding(maps: Tensor, mask: Tensor | None) -> Tensor:
+    """Return (batch, maps, frames, mels) with 0 at padding; all values must be finite.
+
+    A product is several times as fast as filling.
+
+    >>> zero_padding(torch.ones(1, 1, 2, 1), torch.tensor([[True, False]])).flatten()
+    tensor([1., 0.])
+    """
+    return maps if mask is None else maps * mask[:, None, :, None].to(maps.dtype)
+
+
+def count_parameters(module: nn.Module) -> int:
+    """Return the number of trainable parameters of a module.
+
+    >>> count_parameters(nn.Linear(4, 3))
+    15
+    """
+    return sum(parameter.numel() for parameter in module.parameters())

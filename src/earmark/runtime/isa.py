@@ -1,13 +1,13 @@
-"""CPU flags and what the kernel grants -> the instructions that oneDNN may use.
+"""Limit oneDNN to CPU instructions that work on this machine.
 
 Some virtual machines list AMX among their CPU flags while the system grants no AMX state. oneDNN,
-which computes bfloat16 for torch on a CPU, then dies with SIGILL and takes the process along. So
-AMX is tried once in a child process, where a crash costs nothing, and where it fails oneDNN is
-capped at the instruction set below AMX by an environment variable.
+which computes bfloat16 for torch on a CPU, then ends the process with SIGILL. So AMX is tried once
+in a child process, and if that fails, an environment variable limits oneDNN to the instruction set
+below AMX.
 
 Conventions: `cap_instruction_set` runs when `earmark` is imported. oneDNN reads the variable when
-it is first used, not when torch is imported, so `import torch` may come first. Processes that are
-started later inherit the variable and do not try again. A value that the user has set is kept.
+it is first used, not when torch is imported, so `import torch` may come first. Child processes
+inherit the variable and do not try again. A value that the user has set is kept.
 """
 
 import logging
@@ -22,8 +22,8 @@ from earmark.errors import SettingError
 logger = logging.getLogger(__name__)
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-BELOW_AMX = "AVX512_CORE_FP16"  # an upper bound: a CPU without these instructions uses fewer
-WORKS = "EARMARK_AMX_WORKS"  # set once AMX has been tried with success, for child processes
+BELOW_AMX = "AVX512_CORE_FP16"  # an upper bound; a CPU without these instructions uses fewer
+WORKS = "EARMARK_AMX_WORKS"  # set after a successful trial, for child processes
 
 # Asks the kernel for the AMX state, then runs the instructions that oneDNN would generate:
 #   ldtilecfg [rdi]; tilezero tmm0..2; tdpbf16ps tmm0, tmm1, tmm2; tilerelease; ret
@@ -59,12 +59,12 @@ with torch.inference_mode():
 
 
 def cap_instruction_set() -> bool:
-    """Keep oneDNN below AMX where AMX is advertised but does not work; return whether it is capped.
+    """Limit oneDNN to below AMX if AMX is advertised but does not work; return whether it is.
 
     >>> cap_instruction_set() in (True, False)
     True
     """
-    if VARIABLE in os.environ:  # the user's, or that of the process which started this one
+    if VARIABLE in os.environ:  # set by the user or by the parent process
         return os.environ[VARIABLE] == BELOW_AMX
     if os.environ.get(WORKS) or not advertises_amx():
         return False
@@ -77,7 +77,7 @@ def cap_instruction_set() -> bool:
 
 @lru_cache
 def log_instruction_set() -> None:
-    """Log once per process whether oneDNN is capped; called where a network begins to run.
+    """Log once per process whether oneDNN is limited; called before a network runs.
 
     >>> log_instruction_set()
     """
@@ -91,7 +91,7 @@ def log_instruction_set() -> None:
 
 
 def advertises_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether the CPU flags list AMX tiles; without /proc they are taken not to.
+    """Return whether the CPU flags list AMX tiles; False without /proc.
 
     >>> advertises_amx(Path("nowhere"))
     False
@@ -107,7 +107,11 @@ def advertises_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def amx_works() -> bool:
-    """Try AMX in a child process; return whether it survived."""
+    """Try AMX in a child process; return whether it worked.
+
+    >>> amx_works() in (True, False)
+    True
+    """
     return _survives(_TRY_AMX)
 
 
@@ -131,7 +135,7 @@ def _bfloat16_works(cap: str) -> bool:
 
 def _survives(code: str) -> bool:
     """Return whether Python code ends without an error or a signal in a child process."""
-    import subprocess  # 10 ms, and most machines never need it
+    import subprocess  # takes 10 ms, and most machines never need it
 
     try:
         done = subprocess.run(

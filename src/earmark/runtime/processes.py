@@ -1,8 +1,8 @@
-"""A function and items -> its results in order, from several processes.
+"""Map a function over items in several worker processes.
 
-Conventions: processes are spawned, with one thread each, and end when their parent does, even when
-it is killed. They do not run the user's script again, as spawned processes otherwise do, so that it
-needs no `if __name__ == "__main__":`. Only a few results are held at a time.
+Conventions: worker processes are spawned, run one thread each, and end when their parent ends, even
+when it is killed. They do not run the user's script again, as spawned processes otherwise do, so
+that it needs no `if __name__ == "__main__":`. Only a few results are held in memory.
 """
 
 import multiprocessing
@@ -20,8 +20,9 @@ from types import ModuleType
 from typing import TypeVar
 
 from earmark.errors import DataError, SettingError
+from earmark.runtime.cores import n_cores
 
-AHEAD = 8  # items for each process to be busy with while the first of them is waited for
+AHEAD = 8  # items per process that may be under way while the first result is awaited
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,15 +31,19 @@ Result = TypeVar("Result")
 def map_in_order(
     function: Callable[[Item], Result], items: Collection[Item], processes: int | None = None
 ) -> Generator[Result, None, None]:
-    """Yield `function(item)` of each item, in order, from processes of one thread each.
+    """Yield `function(item)` for each item, in order.
 
-    Only a few results are held at a time. Processes end when this one does, even when it is killed.
+    Args:
+        function: called in the worker processes; it must be importable by name.
+        items: what it is called with.
+        processes: number of worker processes. By default one per core, fewer where the items are
+            few; with 1 everything runs in this process, on one thread.
 
     >>> list(map_in_order(abs, [-1, -2]))
     [1, 2]
     """
-    if processes is None:  # to start one takes two seconds, or hundreds of short clips
-        processes = min(_n_processors(), max(1, len(items) // 64))
+    if processes is None:  # starting one takes two seconds, as much as hundreds of short clips
+        processes = min(n_cores(), max(1, len(items) // 64))
     if processes < 1:
         raise SettingError(f"processes must be 1 or more. Got {processes!r}.")
     if processes == 1:
@@ -59,9 +64,9 @@ def map_in_order(
 def map_as_done(
     function: Callable[[Item], Result], items: Collection[Item], processes: int
 ) -> Generator[Result, None, None]:
-    """Yield `function(item)` of each item as it is done, from processes of one thread each.
+    """Yield `function(item)` for each item, in the order in which they finish.
 
-    For long work: where the caller stops, by an error or Ctrl-C, what is under way is ended.
+    For long work: when the caller stops, by an error or Ctrl-C, the worker processes are ended.
 
     >>> sorted(map_as_done(abs, [-1, -2], processes=1))
     [1, 2]
@@ -91,7 +96,7 @@ def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
         yield pool
     except BrokenProcessPool as error:
         raise DataError(
-            "A worker process died: memory may have run out; with processes=1 none are started."
+            "A worker process died, perhaps because memory ran out; use processes=1 to start none."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -99,9 +104,9 @@ def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def without_main() -> Iterator[None]:
-    """Let processes that are spawned meanwhile find no script to run again.
+    """Hide the user's script from processes that are spawned within the `with` block.
 
-    What they run is in rooms, which they import by name; nothing of the script is needed.
+    Workers run functions that they import by name; they need nothing of the script.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -113,7 +118,7 @@ def without_main() -> Iterator[None]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Hold torch to one thread, if it is there: more would only wait for each other."""
+    """Limit torch to one thread, if it is loaded, as in a worker process."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -126,16 +131,10 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _n_processors() -> int:
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _start_worker() -> None:
-    """Set a worker up: one thread, and an end with its parent, which a pool does not see to."""
+    """Set up a worker: one thread, and a watcher that ends it with its parent."""
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # before torch is loaded
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of Ctrl-C, and ends the pool
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends the pool
     parent = multiprocessing.parent_process()
     assert parent is not None
 

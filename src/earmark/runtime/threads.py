@@ -1,10 +1,12 @@
-"""A function and items -> its results in order, from threads on which torch keeps to one core.
+"""Map a function over items on several threads, with one core per thread.
 
-Conventions: torch's own threads share one operation, and most operations of a network are too small
-to be worth sharing; here every thread has items of its own, twice as fast on two cores. The threads
-of a process are started once and shared by whoever asks, so that ten requests at a time do not
-become twenty threads. What torch was told about threads elsewhere in the process stays as it is.
-An item is computed by one core whatever their number, so the results do not depend on it.
+Torch's own threads split each operation, and most operations of a network are too small for that.
+Here each thread computes whole items, which is twice as fast on two cores.
+
+Conventions: the threads of a process are started once and shared by all callers, so that ten
+concurrent requests do not become twenty threads. Torch's number of threads elsewhere in the process
+does not change. An item is always computed on one core, so results do not depend on the number of
+threads.
 """
 
 import os
@@ -18,7 +20,7 @@ from typing import TypeVar
 import torch
 
 from earmark.errors import SettingError
-from earmark.runtime.machine import n_cores
+from earmark.runtime.cores import n_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,37 +35,37 @@ def map_in_threads(
     *,
     draw_here: bool = False,
 ) -> Iterator[Result]:
-    """Yield `function(item)` of each item, in order.
+    """Yield `function(item)` for each item, in order.
 
-    Items are drawn on the threads as well, one after another, while earlier ones are computed. No
-    more than a few are held at a time. What an item or the function raises is raised here.
+    By default the threads also fetch the items, one after another, while earlier ones are computed.
+    Only a few items are held in memory. Errors of the iterator and of the function are raised here.
 
     Args:
-        function: called on several threads at once.
-        items: never None.
-        threads: how many; 0 is one for every core.
-        draw_here: draw items on the caller's thread, as it must be with items that come from
-            another such map: a thread that waits for the others would be one that they lack.
+        function: called on several threads concurrently.
+        items: none of them may be None.
+        threads: number of threads; 0 is one per core.
+        draw_here: fetch items on the caller's thread. Needed when the items come from another
+            `map_in_threads`: a thread of the pool that waits for the others could block them all.
 
     >>> list(map_in_threads(abs, iter([-1, -2, -3]), threads=2))
     [1, 2, 3]
     """
     count = check_threads(threads) or n_cores()
-    with _starting:  # two first calls at once make one pool
+    with _starting:  # concurrent first calls must make one pool
         pool = _pool(count)
     pending: deque[Future[Result]] = deque()
     draw = partial(next, items, None)
     ahead: Future[Item | None] | None = None if draw_here else pool.submit(draw)
     try:
         while (item := draw() if ahead is None else ahead.result()) is not None:
-            # The next item goes first in the queue: whoever computes must not wait for it.
+            # Fetching comes first in the queue, so that no thread waits for an item.
             ahead = None if draw_here else pool.submit(draw)
             pending.append(pool.submit(function, item))
             if len(pending) > count:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-    finally:  # after an error, or where nobody wants the rest
+    finally:  # after an error, or when the caller stops early
         if ahead is not None:
             ahead.cancel()
         for future in pending:
@@ -78,7 +80,7 @@ def check_threads(threads: int) -> int:
     """
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
         raise SettingError(
-            f"threads must be a whole number, 0 for one on every core. Got {threads!r}."
+            f"threads must be an integer of 0 or more, where 0 is one per core. Got {threads!r}."
         )
     return threads
 
@@ -90,15 +92,15 @@ def _pool(count: int) -> ThreadPoolExecutor:
     all_started = Barrier(count)
     for future in [pool.submit(all_started.wait) for _ in range(count)]:
         future.result()
-    # torch remembers the last number set for threads to come, and each thread its own.
+    # Each thread keeps its own number, but torch gives the last one set to new threads.
     torch.set_num_threads(before)
     return pool
 
 
 def _keep_to_one_core() -> None:
-    torch.get_num_threads()  # a new thread takes over the common number when it is first asked
+    torch.get_num_threads()  # a new thread adopts the global number on its first call
     torch.set_num_threads(1)
 
 
-if hasattr(os, "register_at_fork"):  # a child has the pool and none of its threads
+if hasattr(os, "register_at_fork"):  # a child inherits the pool without its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -348,7 +348,7 @@ def _bundle(
         if name.startswith("best.")
     }
     n_frames = int(np.median([len(store[file]) for file in train.files]))
-    window = settings.features.frames.onset(n_frames)
+    window = settings.features.grid.onset(n_frames)
     bundle = Bundle(
         labels=train.labels,
         feature_config=settings.features,

@@ -41,14 +41,15 @@ from earmark.data.batches import (
     split_rows,
     split_share,
 )
-from earmark.data.features import normalise
+from earmark.data.features import Normalise
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
+from earmark.nn.layers import MaskedBatchNorm
 from earmark.nn.loss import clip_loss, frame_loss
 from earmark.nn.model import Model
-from earmark.nn.norm import MaskedBatchNorm
-from earmark.runtime.machine import keep_memory, share_of_cores
+from earmark.runtime.cores import share_of_cores
+from earmark.runtime.memory import keep_memory
 from earmark.training.augmentation import augment
 from earmark.training.checkpoint import (
     CHECKPOINT,
@@ -101,7 +102,7 @@ class Job:
                 self.teaching, store, self.train, self.settings.model.time_pool
             ).read
         if self.train.events:
-            return partial(read_frame_targets, self.train, self.settings.features.frames)
+            return partial(read_frame_targets, self.train, self.settings.features.grid)
         return None
 
 
@@ -186,7 +187,7 @@ def _step(
     torch.manual_seed(seed)  # dropout's
     own_rows = rows[fabric.global_rank :: n_processes]
     batch, mask, targets = read_batch(store, job.train, own_rows)
-    grid = job.settings.features.frames
+    grid = job.settings.features.grid
     if frame_targets is not None:  # those of clips beside them, the same at every frame
         of_frames = frame_targets(own_rows, batch.shape[1])
         targets = torch.cat([of_frames, targets.unsqueeze(1).expand_as(of_frames)], 2)
@@ -194,7 +195,7 @@ def _step(
     if frame_targets is not None:
         targets = pool_targets(targets, mask, job.settings.model.time_pool)
     share = 1.0 if job.train.events else config.frame_loss_weight
-    batch = normalise(batch, job.settings.features)
+    batch = Normalise(job.settings.features.mean, job.settings.features.std)(batch)
     batch, mask, targets = fabric.to_device((batch, mask, targets))
     pieces = split_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
     _share_updates(model, len(pieces))
@@ -271,7 +272,7 @@ def _validate(fabric: Fabric, model: Model, job: Job, store: FeatureStore) -> fl
     config = job.settings.training
     for part in split_rows(rows, config.micro_batch or config.batch_size):
         batch, mask, targets = read_batch(store, job.valid, part)
-        batch = normalise(batch, job.settings.features)
+        batch = Normalise(job.settings.features.mean, job.settings.features.std)(batch)
         batch, mask, targets = fabric.to_device((batch, mask, targets))
         batch = batch.to(next(model.parameters()).dtype)
         with fabric.autocast():

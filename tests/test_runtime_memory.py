@@ -1,27 +1,19 @@
-"""The machine: cores to share, and memory that is kept for a while."""
+"""Memory: freed memory is kept for a while, then given back."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from earmark.runtime.machine import keep_memory, n_cores, share_of_cores
-
-
-def test_processes_share_the_cores_and_each_has_one(monkeypatch):
-    monkeypatch.setattr("earmark.runtime.machine.n_cores", lambda: 8)
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    assert [share_of_cores(n) for n in (1, 2, 3, 8, 20)] == [8, 4, 2, 1, 1]
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")  # of 8 processes, 2 are on this machine
-    assert share_of_cores(8) == 4
-    assert n_cores() >= 1
-
+from earmark.runtime.memory import keep_memory
+from earmark.runtime.switch import VARIABLE
 
 PAGES = """
 import resource, sys
 from contextlib import nullcontext
 import torch
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -43,22 +35,27 @@ print(resident() * resource.getpagesize() < 2**28 + start)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="keep_memory does nothing but with glibc")
-def test_memory_is_used_again_within_and_given_back_at_the_end():
-    def run(word):
+@pytest.mark.skipif(sys.platform != "linux", reason="keep_memory needs glibc")
+def test_memory_is_reused_within_and_given_back_at_the_end():
+    def run(argument, kernels="earmark"):
         done = subprocess.run(
-            [sys.executable, "-c", PAGES, word], capture_output=True, text=True, check=True
+            [sys.executable, "-c", PAGES, argument],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {VARIABLE: kernels},
         )
         n_faults, small = done.stdout.split()
         return int(n_faults), small == "True"
 
-    kept, plain = run("keep"), run("plain")
+    kept, plain, switched_off = run("keep"), run("plain"), run("keep", kernels="torch")
     assert kept[0] < plain[0] / 3
+    assert switched_off[0] > plain[0] / 2
     assert kept[1]
     assert plain[1]
 
 
-def test_elsewhere_it_does_nothing(monkeypatch):
+def test_without_glibc_nothing_happens(monkeypatch):
     monkeypatch.setattr("sys.platform", "win32")
     with keep_memory():
         pass
@@ -67,7 +64,7 @@ def test_elsewhere_it_does_nothing(monkeypatch):
 AFTERWARDS = """
 import resource
 import numpy as np
-from earmark.runtime.machine import keep_memory
+from earmark.runtime.memory import keep_memory
 
 def faults(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -75,18 +72,18 @@ def faults(size):
         np.ones(size, np.uint8)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-faults(2**21)  # glibc learns how large arrays are
+faults(2**21)  # glibc adapts to the size of the arrays
 before = faults(2**21)
 with keep_memory():
     with keep_memory():
         faults(2**26)
-    within = faults(2**26)  # of those who are within, one has left
+    within = faults(2**26)  # one of two nested blocks has ended
 print(before, faults(2**21), within)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="keep_memory does nothing but with glibc")
-def test_it_lasts_until_the_last_leaves_and_harms_nobody_afterwards():
+@pytest.mark.skipif(sys.platform != "linux", reason="keep_memory needs glibc")
+def test_it_lasts_until_the_last_block_ends_and_leaves_no_harm():
     command = [sys.executable, "-c", AFTERWARDS]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     before, after, within = map(int, done.stdout.split())
