@@ -24,8 +24,9 @@ from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.inference.decoding import Decoding
-from earmark.inference.detector import STRIP, Detector
+from earmark.inference.detector import Detector
 from earmark.inference.model_file import Bundle, load_bundle, save_bundle
+from earmark.inference.predictor import STRIP
 from earmark.nn.fused import FusedModel
 from earmark.nn.model import Model, ModelConfig
 from earmark.runtime.cores import n_cores
