@@ -60,8 +60,9 @@ def run(shared: Path) -> str:
     text = (
         f"The {len(reference)} files and {len(frame_scores.labels)} classes of the DCASE 2017"
         " evaluation set, with simulated scores of 125 frames per file, at every threshold."
-        f" Median CPU time of {REPEATS} rounds in which the tools take turns, from frame-level scores in memory to"
-        f" PSDS. The values differ by at most {largest:.0e}. A bootstrap of 1,000 samples takes"
+        f" Median CPU time of {REPEATS} rounds in which the tools take turns, from frame-level"
+        " scores in memory to PSDS."
+        f" The values differ by at most {largest:.0e}. A bootstrap of 1,000 samples takes"
         f" another {seconds[0]:.0f} s (scenario 1) and {seconds[1]:.0f} s (scenario 2), from the"
         f" {N_BOOTSTRAP} that were measured."
     )

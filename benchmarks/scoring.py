@@ -95,8 +95,8 @@ def growth() -> str:
     )
     text = (
         f"{MANY_FILES * EVENTS_PER_FILE:,} events in {MANY_FILES:,} files, and a tenth of them, of"
-        " 17 classes, with as many in the estimate; memory is the peak beyond the lists of events. For"
-        f" ten times the events, {grown}."
+        " 17 classes, with as many in the estimate; memory is the peak beyond the lists of events."
+        f" For ten times the events, {grown}."
     )
     return text + "\n\n" + "\n".join(rows)
 

@@ -23,12 +23,13 @@ SETTINGS = [
     SCENARIO_2,
     SCENARIO_1 | {"max_efpr": 3000.0, "alpha_st": 0.0},
     {"dtc": 0.5, "gtc": 0.5, "cttc": 0.3, "alpha_ct": 1.0, "alpha_st": 0.5, "max_efpr": 800.0},
-    {"dtc": 1.0, "gtc": 0.3, "max_efpr": 2.0, "unit_of_time": "minute"},
+    {"dtc": 1.0, "gtc": 0.3, "alpha_st": 0.0, "max_efpr": 2.0, "unit_of_time": "minute"},
     {
         "dtc": 0.3,
         "gtc": 1.0,
         "cttc": 1.0,
         "alpha_ct": 0.2,
+        "alpha_st": 0.0,
         "max_efpr": 0.5,
         "unit_of_time": "second",
     },
@@ -236,7 +237,7 @@ CRITERIA = {
     "collar": [
         (
             CollarCriterion(collar, collar, rate, 6),
-            {"onset_collar": collar, "offset_collar": collar, "percentage_of_length": rate},
+            {"onset_collar": collar, "offset_collar": collar, "offset_collar_rate": rate},
         )
         for collar, rate in ((0.2, 0.2), (0.5, 0.5), (1.5, 0.0))
     ],

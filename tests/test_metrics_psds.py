@@ -1,5 +1,7 @@
 """PSDS: known results, a brute-force twin that tries every threshold, bootstrap, errors."""
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -190,6 +192,12 @@ class TestBootstrap:
             [1.0, np.nan], nan_ok=True
         )
         assert weighted.overall["psds"]["psds"][0] == 1.0
+
+
+def test_the_default_settings_are_those_of_scenario_1():
+    signature = inspect.signature(psds_scores).parameters
+    assert {name: signature[name].default for name in SCENARIO_1} == SCENARIO_1
+    assert inspect.signature(count_psds).parameters == signature
 
 
 class TestReference:
