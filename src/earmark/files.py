@@ -17,8 +17,14 @@ LOCK = "lock"
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, keep_suffix: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write to; at the end it replaces `path`, unless an error is raised.
+
+    Args:
+        path: the file to write.
+        keep_suffix: end the temporary name with the suffix of `path`, for writers that choose the
+            format by it. Without it, no pattern such as `*.json` matches what a killed process
+            leaves behind.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,8 +33,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     ...     [file.name for file in Path(folder).iterdir()]
     ['a.txt']
     """
-    # The suffix stays last, since some writers choose the format by it.
-    part = path.with_name(f".{path.stem}.{os.getpid()}-{get_ident()}.part{path.suffix}")
+    suffix = path.suffix if keep_suffix else ""
+    part = path.with_name(f".{path.stem}.{os.getpid()}-{get_ident()}.part{suffix}")
     try:
         yield part
         with part.open("rb") as file:
@@ -48,7 +54,7 @@ def atomic_write(path: Path, content: bytes) -> None:
     'whole'
     """
     try:
-        with atomic_path(path) as part:
+        with atomic_path(path, keep_suffix=False) as part:
             part.write_bytes(content)
     except OSError as error:
         raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
