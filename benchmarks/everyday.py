@@ -13,6 +13,7 @@ the tags of fold 3; of that network are the scores that the card tells.
 """
 
 import argparse
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from earmark.inference.detector import Detector
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
 from earmark.synth.scenes import Scenery
 from earmark.training.api import MODEL, train, tune
+from earmark.training.settings import RunConfig
 
 REPO = Path(__file__).parent.parent
 CELL = "long, taught by the three"
@@ -40,6 +42,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=BUNDLED)
     words = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     plan = Plan.read(REPO / "benchmarks" / "detector.toml", words.scenes)
     unit = next(unit for unit in plan.units() if unit.cell == CELL)
     measured = share_gates(words.scenes, load_bundle(words.work / unit.folder / MODEL))
@@ -74,10 +77,7 @@ def train_on_all(scenes: Path, work: Path, unit: Unit, teachers: Sequence[Path] 
         valid_audio=valid.parent / "audio",
         teachers=teachers,
         settings=unit.settings,
-        store=work / "everyday-features",
-        resume=True,
-        progress=True,
-        tell=print,
+        run=RunConfig(store=work / "everyday-features", resume=True, progress=True),
     )
     return path
 
@@ -85,7 +85,7 @@ def train_on_all(scenes: Path, work: Path, unit: Unit, teachers: Sequence[Path] 
 def share_gates(scenes: Path, bundle: Bundle) -> Bundle:
     """Return it with one gate for all classes, from the tags of the validation scenes."""
     table = scenes / "valid" / "weak.tsv"
-    detector, _ = tune(Detector(bundle), table, table.parent / "audio", shared=True, tell=print)
+    detector, _ = tune(Detector(bundle), table, table.parent / "audio", shared=True)
     return detector.bundle
 
 

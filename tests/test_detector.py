@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     words = [*SMALL, "model.kernel=1", "training.max_epochs=30", "training.threads=1"]
     words += ["training.schedule=cosine"]
     tables = (folder / "train_weak.tsv", folder / "valid_weak.tsv", folder / "audio")
-    train(*tables, folder / "run", settings=words, strong=folder / "train_strong.tsv")
+    train(*tables, folder / "run", overrides=words, strong=folder / "train_strong.tsv")
     return folder
 
 

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from earmark.audio.encode import write_audio
     from earmark.data.features import FeatureConfig, log_mel
     from earmark.data.manifest import Manifest
-    from earmark.errors import AudioError, BundleError, DataError, EarmarkError, SettingError
+    from earmark.errors import (
+        AudioError,
+        BundleError,
+        DataError,
+        EarmarkError,
+        EarmarkWarning,
+        SettingError,
+    )
     from earmark.formats.events import Event, read_events, write_events
     from earmark.formats.scores import read_curves, write_curves
     from earmark.formats.tags import read_tags, write_tags
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
     from earmark.synth.soundbank import Soundbank
     from earmark.training.api import train, tune
-    from earmark.training.settings import Settings
+    from earmark.training.settings import RunConfig, Settings
 
 _MODULE_OF = {
     "SystemOutput": "metrics.evaluation",
@@ -42,6 +49,7 @@ _MODULE_OF = {
     "Decoding": "inference.decoding",
     "Detector": "inference.detector",
     "EarmarkError": "errors",
+    "EarmarkWarning": "errors",
     "Event": "formats.events",
     "FeatureConfig": "data.features",
     "FrameGrid": "frames",
@@ -49,6 +57,7 @@ _MODULE_OF = {
     "Model": "nn.model",
     "ModelConfig": "nn.model",
     "Pooling": "pooling",
+    "RunConfig": "training.settings",
     "SceneConfig": "synth.scenes",
     "Scoring": "metrics.evaluation",
     "SettingError": "errors",
@@ -85,6 +94,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "Decoding",
     "Detector",
     "EarmarkError",
+    "EarmarkWarning",
     "Event",
     "FeatureConfig",
     "FrameGrid",
@@ -92,6 +102,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "Model",
     "ModelConfig",
     "Pooling",
+    "RunConfig",
     "SceneConfig",
     "Scoring",
     "SettingError",

@@ -35,6 +35,14 @@ class SettingError(EarmarkError, ValueError):
     """A setting, a name or a shape that cannot work."""
 
 
+class EarmarkWarning(UserWarning):
+    """Something that the caller should fix, but that does not stop the work.
+
+    >>> issubclass(EarmarkWarning, UserWarning)
+    True
+    """
+
+
 def choose(kind: str, name: str, known: Iterable[str]) -> str:
     """Return `name` if it is known; otherwise raise with the nearest known names.
 

@@ -23,6 +23,7 @@ from earmark.plots import plot_detection, plot_hierarchy, plot_history, save
 from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
 from earmark.training.api import MODEL, train
 from earmark.training.checkpoint import HISTORY
+from earmark.training.settings import RunConfig
 
 SOUNDS = ("beeps", "bell", "chirp", "engine", "knock", "siren")
 N_SCENES = {"train": 320, "valid": 64, "test": 48}
@@ -54,8 +55,8 @@ def run_demo(out: Path, seed: int = 0) -> SegmentScores:
         parts["train"],
         parts["valid"],
         out=out / "run",
-        settings=(*SETTINGS, f"training.seed={seed}"),
-        progress=True,
+        overrides=(*SETTINGS, f"training.seed={seed}"),
+        run=RunConfig(progress=True),
     )
     about = detector.bundle.training
     say(f"trained {about['n_epochs']} epochs; thresholds are tuned on tags alone")

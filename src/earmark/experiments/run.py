@@ -38,6 +38,7 @@ from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, psds_scores
 from earmark.metrics.segment import count_segments
 from earmark.training.api import MODEL, readable, train
+from earmark.training.settings import RunConfig
 
 FEATURES = "features"
 TUNED: Mapping[str, Mapping[str, Any]] = {  # from tags: what `tune_clip_thresholds` is told
@@ -197,16 +198,15 @@ def run_unit(bench: Bench, unit: Unit) -> Result:
 
 def train_unit(bench: Bench, unit: Unit) -> Detector:
     """Train a unit in its folder; its teachers have been."""
-    bench.compute_features(unit)
+    store = bench.compute_features(unit)
     return train(
-        bench.clips(unit.train),
+        readable(bench.clips(unit.train), store),
         bench.valid,
         out=bench.work / unit.folder,
         strong=unit.train_events,
         teachers=[bench.model_of(teacher) for teacher in unit.teachers],
         settings=unit.settings,
-        store=bench.store_of(unit),
-        resume=True,
+        run=RunConfig(store=bench.store_of(unit), resume=True),
     )
 
 
