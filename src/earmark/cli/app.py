@@ -47,7 +47,7 @@ DeviceOption = Annotated[str, typer.Option("--device", help="Where the network r
 class RegistryCommand(TyperCommand):
     """A command whose help lists registries, which are imported when the help is shown.
 
-    In the help of an option, "{earmark.training.settings:PRESETS}" stands for the keys of that dict.
+    In the help of an option, "{package.module:NAME}" stands for the keys of that dict.
     """
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -67,7 +67,6 @@ def train(
 ) -> None:
     """Train a detector from tags alone."""
     from earmark.training import api
-    from earmark.training.launch import is_first_process
     from earmark.training.settings import RunConfig
 
     run = RunConfig(
@@ -98,7 +97,7 @@ def train(
     except KeyboardInterrupt:
         tell("Stopped; resume with the same command and --resume.")
         raise typer.Exit(130) from None
-    if not is_first_process():
+    if not api.is_first_process():
         return
     summary = detector.bundle.training
     print(

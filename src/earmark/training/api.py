@@ -85,7 +85,7 @@ def train(
     ('knock', 'siren')
     """
     # Importing Fabric takes a second, and only training needs it.
-    from earmark.training.launch import is_first_process, run_job
+    from earmark.training.launch import run_job
     from earmark.training.loop import Job
 
     run = run or RunConfig()
@@ -102,15 +102,21 @@ def train(
 
     # Data: tables -> clips -> features.
     is_first = is_first_process()
-    clips = _read_clips(train, valid, audio, valid_audio, strong, chosen.training.seed)
-    if is_first:
-        for kind, part in zip(("training", "validation"), clips, strict=True):
-            _warn_missing(part, kind)
-        if valid is None:
-            n_train, n_valid = map(len, clips)
-            logger.info("%d of %d clips are held out for validation.", n_valid, n_train + n_valid)
+    train_clips = _read_clips("training", train, audio)
+    if not train_clips.labels:
+        raise DataError("The training table has no labels; it needs one column of labels.")
+    if strong is not None:
+        train_clips = train_clips.with_events(read_events(strong))
+    if valid is None:
+        n_clips = len(train_clips)
+        train_clips, valid_clips = train_clips.split(VALID_SHARE, chosen.training.seed)
+        if is_first:
+            logger.info("%d of %d clips are held out for validation.", len(valid_clips), n_clips)
+    else:
+        valid_clips = _read_clips("validation", valid, valid_audio or audio, train_clips.labels)
+        valid_clips = _named_apart(train_clips, valid_clips)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = clip_paths(*clips)
+    paths = clip_paths(train_clips, valid_clips)
     with ProgressBar("features", len(paths), shown=run.progress and is_first) as bar:
         # Of several processes that torchrun or SLURM started, one computes and the others wait.
         store = build_store(
@@ -121,8 +127,8 @@ def train(
             wait=True,
         )
     if is_first:
-        _warn_unreadable(clips, store)
-    train_clips, valid_clips = (readable(part, store) for part in clips)
+        _warn_unreadable([*train_clips.files, *valid_clips.files], store)
+    train_clips, valid_clips = (readable(part, store) for part in (train_clips, valid_clips))
     chosen = replace(
         chosen.for_classes(len(train_clips.labels)),
         features=with_statistics(chosen.features, store, train_clips),
@@ -137,9 +143,7 @@ def train(
     job = Job(folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run)
     fitted = run_job(job)
     bundle = _bundle(fitted.weights, fitted.history, chosen, train_clips, valid_clips, store)
-    detector = Detector(
-        replace(bundle, licence=run.licence, attribution=tuple(run.attribution))
-    )
+    detector = Detector(replace(bundle, licence=run.licence, attribution=tuple(run.attribution)))
     if is_first:
         detector.save(folder / MODEL)
         if find_spec("matplotlib") is not None:
@@ -178,8 +182,7 @@ def tune(
                 f"out {', '.join(['strong'] * strong + other)}."
             )
         choices = one_threshold
-    clips = Manifest.read(table, audio, detector.labels)
-    _warn_missing(clips, "validation")
+    clips = _read_clips("validation", table, audio, detector.labels)
     curves, rows = [], []
     for row, path in enumerate(clips.paths):
         try:
@@ -208,6 +211,16 @@ def tune(
     )
     bundle = detector.bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(curves)))
     return Detector(bundle, str(detector.device), detector.threads), tuned
+
+
+def is_first_process() -> bool:
+    """Return whether this process writes and logs, of those that torchrun or SLURM started.
+
+    >>> is_first_process()
+    True
+    """
+    ranks = (os.environ.get(name, "0") for name in ("RANK", "SLURM_PROCID"))
+    return all(rank == "0" for rank in ranks)
 
 
 def readable(clips: Manifest, store: FeatureStore) -> Manifest:
@@ -243,43 +256,31 @@ def _choose_settings(
 
 
 def _read_clips(
-    train: PathLike | Manifest,
-    valid: PathLike | Manifest | None,
+    kind: str,
+    source: PathLike | Manifest,
     audio: PathLike | None,
-    valid_audio: PathLike | None,
-    strong: PathLike | None,
-    seed: int,
-) -> tuple[Manifest, Manifest]:
-    """Return the training and validation clips, with names that are unique over both."""
-    train_clips = train if isinstance(train, Manifest) else Manifest.read(train, audio)
-    _check_not_empty(train_clips, "training")
-    if not train_clips.labels:
-        raise DataError("The training table has no labels; it needs one column of labels.")
-    if strong is not None:
-        train_clips = train_clips.with_events(read_events(strong))
-    if valid is None:
-        missing = train_clips.missing
-        train_clips, valid_clips = train_clips.split(VALID_SHARE, seed)
-        return replace(train_clips, missing=missing), valid_clips
-    if isinstance(valid, Manifest):
-        valid_clips = valid
-    else:
-        valid_clips = Manifest.read(valid, valid_audio or audio, train_clips.labels)
-    _check_not_empty(valid_clips, "validation")
-    if train_clips.labels != valid_clips.labels:
-        raise DataError(
-            "Training and validation must have the same labels in the same order. Got "
-            f"{', '.join(train_clips.labels)} and {', '.join(valid_clips.labels)}."
-        )
-    return train_clips, _named_apart(train_clips, valid_clips)
-
-
-def _check_not_empty(clips: Manifest, kind: str) -> None:
+    labels: tuple[str, ...] | None = None,
+) -> Manifest:
+    """Return the clips of a table; warn about missing ones, raise if there are none."""
+    clips = source if isinstance(source, Manifest) else Manifest.read(source, audio, labels)
     if not len(clips):
         raise DataError(
             f"There are no {kind} clips: {len(clips.missing)} recordings of the table are missing; "
             "run `earmark doctor` to see which."
         )
+    if labels is not None and clips.labels != labels:
+        raise DataError(
+            "Training and validation must have the same labels in the same order. Got "
+            f"{', '.join(labels)} and {', '.join(clips.labels)}."
+        )
+    if clips.missing and is_first_process():
+        warnings.warn(
+            f"{len(clips.missing)} of {len(clips) + len(clips.missing)} {kind} clips are missing "
+            f"and are skipped; the first is {clips.missing[0]}.",
+            EarmarkWarning,
+            stacklevel=3,
+        )
+    return clips
 
 
 def _named_apart(train: Manifest, valid: Manifest) -> Manifest:
@@ -291,18 +292,7 @@ def _named_apart(train: Manifest, valid: Manifest) -> Manifest:
     return replace(valid, files=tuple(f"validation: {file}" for file in valid.files))
 
 
-def _warn_missing(clips: Manifest, kind: str) -> None:
-    if clips.missing:
-        warnings.warn(
-            f"{len(clips.missing)} of {len(clips) + len(clips.missing)} {kind} clips are missing "
-            f"and are skipped; the first is {clips.missing[0]}.",
-            EarmarkWarning,
-            stacklevel=3,
-        )
-
-
-def _warn_unreadable(manifests: Sequence[Manifest], store: FeatureStore) -> None:
-    files = [file for clips in manifests for file in clips.files]
+def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
     failed = [store.failed[file] for file in files if file in store.failed]
     for reason in failed:
         logger.info("Skipped: %s", reason)

@@ -2,8 +2,8 @@
 
 Conventions: log-mels are (batch, frames, mels) in unnormalised log units (natural logarithm of
 power), with `mask` (batch, frames) or None. Targets are (batch, classes), or (batch, frames,
-classes) for frame-level targets, which then move with the sound. All randomness comes from the given
-generator, so a training step can be repeated bit for bit. Everything is off by default.
+classes) for frame-level targets, which then move with the sound. All random numbers come from the
+given generator, so a training step can be repeated bit for bit. Everything is off by default.
 
 A new augmentation is one function and one line in `AUGMENTATIONS`.
 """

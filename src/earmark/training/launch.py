@@ -84,16 +84,6 @@ def run_job(job: Job) -> Fitted:
         torch.set_num_threads(n_threads)
 
 
-def is_first_process() -> bool:
-    """Return whether this process writes and logs, of those that torchrun or SLURM started.
-
-    >>> is_first_process()
-    True
-    """
-    ranks = (os.environ.get(name, "0") for name in ("RANK", "SLURM_PROCID"))
-    return all(rank == "0" for rank in ranks)
-
-
 def _fit_spawned(fabric: Fabric, job: Job, queue: Any, level: int) -> None:
     logger.addHandler(QueueHandler(queue))
     logger.setLevel(level)
@@ -118,7 +108,7 @@ def _forward_logs() -> Iterator[Any]:
 
 
 def _original(error: ProcessRaisedException) -> Exception:
-    """Return the error that a spawned process raised, which arrives as the text of its traceback."""
+    """Return the error that a spawned process raised; it arrives as the text of a traceback."""
     *_, last = str(error).strip().splitlines()
     name, _, message = last.partition(": ")
     kind = getattr(errors, name.removeprefix("earmark.errors."), None)

@@ -10,7 +10,7 @@ Where the training clips have events, the loss is computed per frame in place of
 pseudo-labels it is a weighted sum of both. Validation uses clip tags in any case.
 
 Batch normalization uses the statistics of all processes, and the loss of a step is the mean over
-their clips: two processes follow the losses of one up to rounding and the random numbers of dropout.
+their clips: two processes follow the losses of one, except for rounding and dropout's randomness.
 A batch can be split into micro-batches whose gradients are accumulated; batch normalization then
 uses the statistics of a micro-batch, and its running statistics move as far per step as otherwise.
 """
@@ -21,7 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.nn.loss import clip_loss, frame_loss
-from earmark.nn.model import Model
+from earmark.nn.model import Model, Prediction
 from earmark.nn.norm import MaskedBatchNorm
 from earmark.runtime.machine import keep_memory, share_of_cores
 from earmark.runtime.progress import ProgressBar
@@ -61,7 +61,7 @@ from earmark.training.checkpoint import (
 from earmark.training.schedule import best_epoch, is_finished, learning_rate
 from earmark.training.self_training import PseudoLabels
 from earmark.training.settings import RunConfig, Settings
-from earmark.training.validation import predict_clip_probs, validate
+from earmark.training.validation import Validation, predict_clip_probs, validate
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Job:
     train: Manifest
     valid: Manifest
     pseudo_labels: Path | None = None
-    run: RunConfig = RunConfig()
+    run: RunConfig = field(default_factory=RunConfig)
 
     def requirements(self, n_processes: int) -> dict[str, str]:
         """Return what must be the same when a training resumes."""
@@ -133,152 +133,176 @@ def fit(fabric: Fabric, job: Job) -> Fitted:
     config = job.settings.training
     torch.set_num_threads(config.threads or share_of_cores(fabric.world_size))
     torch.manual_seed(config.seed)
-    store = FeatureStore.open(job.store, files=clip_paths(job.train, job.valid))
-    model = Model(job.settings.model)
-    adam = torch.optim.AdamW(
-        model.parameters(), config.learning_rate, weight_decay=config.weight_decay
-    )
-    wrapped, optimizer = fabric.setup(model, adam)
-    ema = _MovingAverage(model, config.ema_decay)
-    frame_targets = job.frame_targets(store)
-    requirements = job.requirements(fabric.world_size)
-    state, best = State(), _copy(model)
-
+    trainer = _Trainer(fabric, job)
     if job.run.resume and (job.out / CHECKPOINT).exists():
-        saved = Checkpoint.read(job.out, requirements)
-        state, best = saved.state, dict(saved.best)
-        model.load_state_dict(dict(saved.model))
-        adam.load_state_dict(adam.state_dict() | {"state": saved.optimizer})
-        ema.load(saved.ema)
-        if fabric.is_global_zero:  # it may have been killed before it wrote the table
-            write_history(job.out / HISTORY, state.history)
-            logger.info("Resuming at epoch %d, step %d.", state.epoch, state.step)
-
-    def checkpoint() -> float:
-        if fabric.is_global_zero:
-            moments = adam.state_dict()["state"]
-            weights = model.state_dict()
-            Checkpoint(state, weights, best, ema.weights(), moments, requirements).write(job.out)
-        return time.monotonic()
-
-    written = time.monotonic()
+        trainer.resume()
     with keep_memory(), _Recorder(fabric, job) as recorder:
-        while not is_finished(state.history, config):
-            started = time.monotonic() - state.seconds
-            wrapped.train()
-            order = draw_order(job.train.targets, config.seed, state.epoch, config.balanced)
-            # With more processes than clips in the last batch, one would have nothing to do.
-            steps = [r for r in cut(order, config.batch_size) if len(r) >= fabric.world_size]
-            with recorder.progress(state) as bar:
-                for rows in steps[state.step :]:
-                    progress = state.epoch + state.step / len(steps)
-                    for group in adam.param_groups:
-                        group["lr"] = learning_rate(config, progress, state.history)
-                    loss = _step(fabric, wrapped, optimizer, job, store, frame_targets, rows, state)
-                    ema.update(model, state.epoch * len(steps) + state.step)
-                    state.loss_sum += loss * len(rows)
-                    state.n_clips += len(rows)
-                    state.step += 1
-                    bar.advance(len(rows))
-                    if time.monotonic() - written > config.checkpoint_seconds:
-                        state.seconds = time.monotonic() - started
-                        written = checkpoint()
-            row = _end_epoch(fabric, ema.model, job, store, state, started)
-            state = State(epoch=state.epoch + 1, history=[*state.history, row])
-            is_best = best_epoch(state.history, config.monitor) == row.epoch
-            if is_best or config.checkpoint == "last":
-                best = _copy(ema.model)
-            written = checkpoint()
-            recorder.record(row, state.history, is_best)
+        while not is_finished(trainer.state.history, config):
+            trainer.run_epoch(recorder)
     fabric.barrier()
-    return Fitted({name: value.cpu() for name, value in best.items()}, state.history)
+    weights = {name: value.cpu() for name, value in trainer.best.items()}
+    return Fitted(weights, trainer.state.history)
 
 
-def _end_epoch(
-    fabric: Fabric, model: Model, job: Job, store: FeatureStore, state: State, started: float
-) -> Epoch:
-    """Validate; return the row of the epoch."""
-    config, features = job.settings.training, job.settings.features
-    batch_size = config.micro_batch or config.batch_size
-    probs = predict_clip_probs(fabric, model, job.valid, store, features, batch_size)
-    _check_finite(probs, state)
-    valid = validate(probs, job.valid, batch_size)
-    return Epoch(
-        epoch=state.epoch,
-        learning_rate=learning_rate(config, state.epoch, state.history),
-        train_loss=state.loss_sum / max(1, state.n_clips),
-        valid_loss=valid.loss,
-        valid_map=valid.mean_average_precision,
-        valid_f1=valid.f1,
-        seconds=time.monotonic() - started,
-    )
+class _Trainer:
+    """A network, its optimizer and the state of its training, in one process."""
 
-
-def _step(
-    fabric: Fabric,
-    model: Any,
-    optimizer: Any,
-    job: Job,
-    store: FeatureStore,
-    frame_targets: FrameTargets | None,
-    rows: Sequence[int],
-    state: State,
-) -> float:
-    """Take one step on this process's part of a batch; return the mean loss of the whole batch."""
-    config, n_processes = job.settings.training, fabric.world_size
-    seed = draw_seed(config.seed, state.epoch, state.step, fabric.global_rank)
-    generator = torch.Generator().manual_seed(seed)
-    torch.manual_seed(seed)  # for dropout
-    own_rows = rows[fabric.global_rank :: n_processes]
-    clips = Batch(*read_batch(store, job.train, own_rows))
-    if frame_targets is not None:
-        # Clip-level targets are augmented along with them, as further classes that are constant
-        # over the frames: (batch, frames, 2 * classes).
-        of_frames = frame_targets(own_rows, clips.log_mel.shape[1])
-        of_clips = clips.targets.unsqueeze(1).expand_as(of_frames)
-        clips = clips._replace(targets=torch.cat([of_frames, of_clips], 2))
-    clips = augment(clips, job.settings.augment, job.settings.features.frames, generator)
-    log_mel, mask, targets = clips
-    if frame_targets is not None:
-        targets = pool_targets(targets, mask, job.settings.model.time_pool)
-    frame_weight = 1.0 if job.train.events else config.frame_loss_weight
-    log_mel = normalise(log_mel, job.settings.features)
-    log_mel, mask, targets = fabric.to_device((log_mel, mask, targets))
-    pieces = cut_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
-    _share_updates(model, len(pieces))
-    optimizer.zero_grad()
-    total = torch.zeros((), device=fabric.device)
-    for piece in pieces:
-        own_mask = None if mask is None or bool(mask[piece].all()) else mask[piece]
-        with fabric.no_backward_sync(model, enabled=piece is not pieces[-1]):
-            prediction = model(log_mel[piece], own_mask)
-            clip_probs = prediction.clip_probs
-            _check_finite(clip_probs, state)
-            of_piece = targets[piece].to(clip_probs.dtype)
-            if frame_targets is None:
-                loss = clip_loss(clip_probs, of_piece)
-            else:
-                of_frames, of_clips = of_piece.chunk(2, 2)
-                loss = frame_weight * frame_loss(prediction.frame_probs, of_frames, prediction.mask)
-                loss = loss + (1 - frame_weight) * clip_loss(clip_probs, of_clips[:, 0])
-            # Pieces differ by a clip; the mean is over clips, and processes are averaged.
-            loss = loss * (len(clip_probs) * n_processes / len(rows))
-            fabric.backward(loss)
-        total += loss.detach()
-    if config.gradient_clip:
-        fabric.clip_gradients(model, optimizer, max_norm=config.gradient_clip)
-    optimizer.step()
-    summed = fabric.all_reduce(total, reduce_op="sum")
-    assert isinstance(summed, Tensor)
-    return summed.item() / n_processes
-
-
-def _check_finite(clip_probs: Tensor, state: State) -> None:
-    if not clip_probs.isfinite().all():
-        raise SettingError(
-            f"Training diverged in epoch {state.epoch}: the network outputs values that are not "
-            "finite; try a smaller training.learning_rate, or training.gradient_clip=5."
+    def __init__(self, fabric: Fabric, job: Job) -> None:
+        config = job.settings.training
+        self.fabric, self.job = fabric, job
+        self.store = FeatureStore.open(job.store, files=clip_paths(job.train, job.valid))
+        self.frame_targets = job.frame_targets(self.store)
+        self.model = Model(job.settings.model)
+        self.adam = torch.optim.AdamW(
+            self.model.parameters(), config.learning_rate, weight_decay=config.weight_decay
         )
+        self.wrapped: Any
+        self.optimizer: Any
+        self.wrapped, self.optimizer = fabric.setup(self.model, self.adam)
+        self.ema = _MovingAverage(self.model, config.ema_decay)
+        self.state, self.best = State(), _copy(self.model)
+        self.requirements = job.requirements(fabric.world_size)
+        self.last_checkpoint = time.monotonic()
+
+    def resume(self) -> None:
+        """Continue from the checkpoint."""
+        saved = Checkpoint.read(self.job.out, self.requirements)
+        self.state, self.best = saved.state, dict(saved.best)
+        self.model.load_state_dict(dict(saved.model))
+        self.adam.load_state_dict(self.adam.state_dict() | {"state": saved.optimizer})
+        self.ema.load(saved.ema)
+        if self.fabric.is_global_zero:  # it may have been killed before it wrote the table
+            write_history(self.job.out / HISTORY, self.state.history)
+            logger.info("Resuming at epoch %d, step %d.", self.state.epoch, self.state.step)
+
+    def write_checkpoint(self) -> None:
+        """Write the checkpoint, in the first process."""
+        if self.fabric.is_global_zero:
+            Checkpoint(
+                self.state,
+                self.model.state_dict(),
+                self.best,
+                self.ema.weights(),
+                self.adam.state_dict()["state"],
+                self.requirements,
+            ).write(self.job.out)
+        self.last_checkpoint = time.monotonic()
+
+    def run_epoch(self, recorder: "_Recorder") -> None:
+        """Train for the rest of an epoch, validate, and write a checkpoint."""
+        config, state = self.job.settings.training, self.state
+        started = time.monotonic() - state.seconds
+        self.wrapped.train()
+        order = draw_order(self.job.train.targets, config.seed, state.epoch, config.balanced)
+        # With more processes than clips in the last batch, one would have nothing to do.
+        steps = [r for r in cut(order, config.batch_size) if len(r) >= self.fabric.world_size]
+        with recorder.progress(state) as bar:
+            for rows in steps[state.step :]:
+                progress = state.epoch + state.step / len(steps)
+                for group in self.adam.param_groups:
+                    group["lr"] = learning_rate(config, progress, state.history)
+                state.loss_sum += self.step(rows) * len(rows)
+                self.ema.update(self.model, state.epoch * len(steps) + state.step)
+                state.n_clips += len(rows)
+                state.step += 1
+                bar.advance(len(rows))
+                if time.monotonic() - self.last_checkpoint > config.checkpoint_seconds:
+                    state.seconds = time.monotonic() - started
+                    self.write_checkpoint()
+        valid = self.validate()
+        row = Epoch(
+            epoch=state.epoch,
+            learning_rate=learning_rate(config, state.epoch, state.history),
+            train_loss=state.loss_sum / max(1, state.n_clips),
+            valid_loss=valid.loss,
+            valid_map=valid.mean_average_precision,
+            valid_f1=valid.f1,
+            seconds=time.monotonic() - started,
+        )
+        self.state = State(epoch=state.epoch + 1, history=[*state.history, row])
+        is_best = best_epoch(self.state.history, config.monitor) == row.epoch
+        if is_best or config.checkpoint == "last":
+            self.best = _copy(self.ema.model)
+        self.write_checkpoint()
+        recorder.record(row, self.state.history, is_best)
+
+    def validate(self) -> Validation:
+        """Return loss and metrics over the validation clips."""
+        job, config = self.job, self.job.settings.training
+        batch_size = config.micro_batch or config.batch_size
+        probs = predict_clip_probs(
+            self.fabric, self.ema.model, job.valid, self.store, job.settings.features, batch_size
+        )
+        self.check_finite(probs)
+        return validate(probs, job.valid, batch_size)
+
+    def step(self, rows: Sequence[int]) -> float:
+        """Take a step on this process's part of a batch; return the loss of the whole batch."""
+        fabric, job, n_processes = self.fabric, self.job, self.fabric.world_size
+        config, features = job.settings.training, job.settings.features
+        seed = draw_seed(config.seed, self.state.epoch, self.state.step, fabric.global_rank)
+        generator = torch.Generator().manual_seed(seed)
+        torch.manual_seed(seed)  # for dropout
+        clips = self.read_clips(rows[fabric.global_rank :: n_processes])
+        log_mel, mask, targets = augment(clips, job.settings.augment, features.frames, generator)
+        if self.frame_targets is not None:
+            targets = pool_targets(targets, mask, job.settings.model.time_pool)
+        log_mel = normalise(log_mel, features)
+        log_mel, mask, targets = fabric.to_device((log_mel, mask, targets))
+
+        pieces = cut_share(len(rows), config.micro_batch, fabric.global_rank, n_processes)
+        _share_updates(self.wrapped, len(pieces))
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=fabric.device)
+        for piece in pieces:
+            own_mask = None if mask is None or bool(mask[piece].all()) else mask[piece]
+            with fabric.no_backward_sync(self.wrapped, enabled=piece is not pieces[-1]):
+                prediction = self.wrapped(log_mel[piece], own_mask)
+                self.check_finite(prediction.clip_probs)
+                loss = self.loss(prediction, targets[piece])
+                # Pieces differ by a clip; the mean is over clips, and processes are averaged.
+                loss = loss * (len(prediction.clip_probs) * n_processes / len(rows))
+                fabric.backward(loss)
+            total += loss.detach()
+        if config.gradient_clip:
+            fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=config.gradient_clip)
+        self.optimizer.step()
+        summed = fabric.all_reduce(total, reduce_op="sum")
+        assert isinstance(summed, Tensor)
+        return summed.item() / n_processes
+
+    def read_clips(self, rows: Sequence[int]) -> Batch:
+        """Return the clips of a step with their targets.
+
+        Frame-level targets have the clip-level ones beside them, as further classes that are
+        constant over the frames: (batch, frames, 2 * classes). So they are augmented alike.
+        """
+        clips = Batch(*read_batch(self.store, self.job.train, rows))
+        if self.frame_targets is None:
+            return clips
+        of_frames = self.frame_targets(rows, clips.log_mel.shape[1])
+        of_clips = clips.targets.unsqueeze(1).expand_as(of_frames)
+        return clips._replace(targets=torch.cat([of_frames, of_clips], 2))
+
+    def loss(self, prediction: Prediction, targets: Tensor) -> Tensor:
+        """Return the loss of a micro-batch."""
+        clip_probs = prediction.clip_probs
+        targets = targets.to(clip_probs.dtype)
+        if self.frame_targets is None:
+            return clip_loss(clip_probs, targets)
+        job = self.job
+        weight = 1.0 if job.train.events else job.settings.training.frame_loss_weight
+        of_frames, of_clips = targets.chunk(2, 2)
+        loss = weight * frame_loss(prediction.frame_probs, of_frames, prediction.mask)
+        return loss + (1 - weight) * clip_loss(clip_probs, of_clips[:, 0])
+
+    def check_finite(self, clip_probs: Tensor) -> None:
+        """Raise if training has diverged."""
+        if not clip_probs.isfinite().all():
+            raise SettingError(
+                f"Training diverged in epoch {self.state.epoch}: the network outputs values that "
+                "are not finite; try a smaller training.learning_rate, or training.gradient_clip=5."
+            )
 
 
 class _MovingAverage:

@@ -71,10 +71,10 @@ class TrainingConfig:
 
     >>> TrainingConfig(schedule="cosine").max_epochs
     100
-    >>> TrainingConfig(monitor="f2")
+    >>> TrainingConfig(monitor="losses")
     Traceback (most recent call last):
         ...
-    earmark.errors.SettingError: There is no training.monitor 'f2'; did you mean 'f1'? Known: ...
+    earmark.errors.SettingError: There is no training.monitor 'losses'; did you mean 'loss'? ...
     """
 
     batch_size: int = 128
@@ -168,7 +168,7 @@ class RunConfig:
 class Settings:
     """Everything that decides a training, except for its data.
 
-    >>> Settings.load("fast", overrides=["model.pooling=attention", "training.seed=7"]).training.seed
+    >>> Settings.load("fast", overrides=["model.pooling=exp", "training.seed=7"]).training.seed
     7
     >>> Settings.load("fast", overrides=["model.poolin=attention"])
     Traceback (most recent call last):
