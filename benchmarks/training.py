@@ -56,9 +56,9 @@ def run(shared: Path) -> str:
     for _ in range(ROUNDS):
         peak = max(peak, measure(MODULE, "peak")["rate"])
         for entry, arguments in entries.items():
-            found = measure(MODULE, *arguments)
-            if entry not in best or found["clips_per_second"] > best[entry]["clips_per_second"]:
-                best[entry] = found
+            result = measure(MODULE, *arguments)
+            if entry not in best or result["clips_per_second"] > best[entry]["clips_per_second"]:
+                best[entry] = result
     equal = measure(MODULE, "losses")
     return report(peak, batch, best, equal)
 

@@ -45,7 +45,7 @@ def clips(n_frames=100):
 
 
 def constant(values, n_frames=3, n_mels=2):
-    """Clips that have one value everywhere, without mask, each with a class of its own."""
+    """Clips that have one value everywhere, without mask, each of another class."""
     log_mel = torch.tensor(values)[:, None, None].expand(len(values), n_frames, n_mels)
     return Batch(log_mel, None, torch.eye(len(values)))
 

@@ -379,7 +379,7 @@ def test_a_clip_that_cannot_be_read_is_skipped_with_a_warning(tmp_path, caplog):
     caplog.set_level(logging.INFO, "earmark")
     folder = tmp_path / "data"
     write_tones(folder, 12, seed=5, prefix="train")
-    (folder / "audio" / "train_003.wav").write_bytes(b"RIFF, it says")
+    (folder / "audio" / "train_003.wav").write_bytes(b"RIFF, but no audio")
     (folder / "audio" / "train_005.wav").unlink()
     with pytest.warns(EarmarkWarning) as caught:
         detector = train(
@@ -430,12 +430,12 @@ def test_validation_metrics_are_those_of_the_saved_network(tones, tmp_path, devi
     store = build_store(tones / "features", clip_paths(clips), features.raw)
     probs = predict_clips(detector.bundle.build_model(), store, clips, features).clip_probs
     tags = dict(zip(clips.files, clips.tags, strict=True))
-    found = {
+    estimate = {
         file: [label for label, p in zip(clips.labels, row, strict=True) if p >= 0.5]
         for file, row in zip(clips.files, probs, strict=True)
     }
     by_file = dict(zip(clips.files, probs, strict=True))
-    scores = clip_scores(tags, found, by_file, clips.labels, empty_as_zero=True)
+    scores = clip_scores(tags, estimate, by_file, clips.labels, empty_as_zero=True)
     assert summary["best_valid_map"] == pytest.approx(scores.mean_average_precision)
     assert summary["best_valid_f1"] == pytest.approx(scores.f_measure)
     rows = history(tmp_path)

@@ -16,7 +16,7 @@ class ProgressBar:
         description: what is under way, such as "features".
         total: number of items.
         done: number of items that are done already.
-        shown: False draws nothing, whatever standard error is.
+        shown: False never shows the bar.
 
     >>> with ProgressBar("clips", total=3, shown=False) as bar:
     ...     for _ in range(3):

@@ -77,11 +77,12 @@ def train(
     >>> import tempfile
     >>> from earmark.synth.scenes import SceneConfig, write_scenes
     >>> scenes = SceneConfig(sample_rate=8000, duration=2.0, event_duration=(0.5, 1.5))
-    >>> small = ["features.sample_rate=8000", "features.f_max=4000", "training.max_epochs=1"]
+    >>> small = ["features.sample_rate=8000", "features.f_max=4000"]
+    >>> short = ["training.max_epochs=1", "training.threads=1"]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = write_scenes(folder, 8, replace(scenes, classes=("siren", "knock")), seed=1)
     ...     tables = {"audio": f"{folder}/audio", "out": f"{folder}/run"}
-    ...     train(f"{folder}/weak.tsv", **tables, overrides=small).labels
+    ...     train(f"{folder}/weak.tsv", **tables, overrides=small + short).labels
     ('knock', 'siren')
     """
     # Importing Fabric takes a second, and only training needs it.
@@ -172,6 +173,15 @@ def tune(
             nothing else.
         start: where the search starts; by default the decoding of the detector.
         choices: passed to `earmark.inference.tuning.tune_decoding`.
+
+    >>> import tempfile
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 2, scenes, seed=1)
+    ...     _, tuned = tune(Detector.load(), f"{folder}/weak.tsv", f"{folder}/audio")
+    >>> tuned.supervision
+    'weak'
     """
     if shared:
         one_threshold = {"shared": True, "threshold_from": "start", "objective": "f_measure"}
@@ -183,14 +193,14 @@ def tune(
             )
         choices = one_threshold
     clips = _read_clips("validation", table, audio, detector.labels)
-    curves, rows = [], []
+    scores, rows = [], []
     for row, path in enumerate(clips.paths):
         try:
-            curves.append(detector.frame_probs(path))
+            scores.append(detector.frame_probs(path))
             rows.append(row)
         except AudioError as error:
             warnings.warn(f"Skipped: {error}", EarmarkWarning, stacklevel=2)
-    if not curves:
+    if not scores:
         raise DataError(f"No recording of {table} in {audio} can be read.")
     clips = clips.take(rows)
     labelled: dict[str, Any] = {"tags": clips.tags}
@@ -198,18 +208,18 @@ def tune(
         events = read_events(table)
         labelled = {
             "reference": [events[file] for file in clips.files],
-            "durations": [curve.duration for curve in curves],
+            "durations": [each.duration for each in scores],
         }
     tuned = tune_decoding(
-        [curve.probs for curve in curves],
-        np.stack([curve.clip_probs.max(0) for curve in curves]),
+        [each.probs for each in scores],
+        np.stack([each.clip_probs.max(0) for each in scores]),
         detector.grid,
         detector.labels,
         start=start or detector.bundle.decoding,
         **labelled,
         **choices,
     )
-    bundle = detector.bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(curves)))
+    bundle = detector.bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(scores)))
     return Detector(bundle, str(detector.device), detector.threads), tuned
 
 
@@ -224,7 +234,19 @@ def is_first_process() -> bool:
 
 
 def readable(clips: Manifest, store: FeatureStore) -> Manifest:
-    """Return the clips whose features are in the store; raise if there are none."""
+    """Return the clips whose features are in the store; raise if there are none.
+
+    >>> import tempfile
+    >>> from earmark.data.features import FeatureConfig
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 2, SceneConfig(duration=4.0, n_events=(1, 1)))
+    ...     _ = Path(folder, "audio", "scene_00000.wav").write_bytes(b"not audio")
+    ...     clips = Manifest.read(f"{folder}/weak.tsv", f"{folder}/audio")
+    ...     store = build_store(f"{folder}/features", clip_paths(clips), FeatureConfig())
+    ...     readable(clips, store).files
+    ('scene_00001.wav',)
+    """
     kept = clips.take([row for row, file in enumerate(clips.files) if file in store])
     if not len(kept):
         raise DataError("None of the clips can be read; run `earmark doctor` to see why.")

@@ -64,6 +64,22 @@ def run_job(job: Job) -> Fitted:
     """Train in the processes that the job asks for; return the result.
 
     The caller's number of threads and random state are left as they were.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from earmark.data.manifest import Manifest, clip_paths
+    >>> from earmark.data.store import build_store
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> from earmark.training.settings import Settings
+    >>> overrides = ["training.max_epochs=2", "training.threads=1"]
+    >>> settings = Settings.load("fast", overrides=overrides).for_classes(1)
+    >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 2, scenes)
+    ...     clips = Manifest.read(f"{folder}/weak.tsv", f"{folder}/audio")
+    ...     store = build_store(f"{folder}/features", clip_paths(clips), settings.features)
+    ...     len(run_job(Job(Path(folder), store.folder, settings, clips, clips)).history)
+    2
     """
     fabric = make_fabric(job.run, job.settings.training.precision)
     n_threads = torch.get_num_threads()

@@ -81,6 +81,10 @@ class Job:
         valid: validation clips.
         pseudo_labels: file of frame-level targets from teacher models.
         run: how to run.
+
+    >>> clips = Manifest(["a.wav"], [Path("a.wav")], [["dog"]], ["dog"])
+    >>> Job(Path("run"), Path("features"), Settings(), clips, clips).requirements(1).keys()
+    dict_keys(['data or settings', 'number of processes'])
     """
 
     out: Path
@@ -116,7 +120,11 @@ class Job:
 
 
 class Fitted(NamedTuple):
-    """The result of a training: the weights to use, and the history of its epochs."""
+    """The result of a training: the weights to use, and the history of its epochs.
+
+    >>> Fitted({}, []).history
+    []
+    """
 
     weights: Weights
     history: Sequence[Epoch]
@@ -129,7 +137,10 @@ class Fitted(NamedTuple):
 
 
 def fit(fabric: Fabric, job: Job) -> Fitted:
-    """Train until the stopping criterion is met. Every process runs this."""
+    """Train until the stopping criterion is met.
+
+    Every process of the fabric runs this; `earmark.training.launch.run_job` starts them.
+    """
     config = job.settings.training
     torch.set_num_threads(config.threads or share_of_cores(fabric.world_size))
     torch.manual_seed(config.seed)
@@ -274,8 +285,8 @@ class _Trainer:
     def read_clips(self, rows: Sequence[int]) -> Batch:
         """Return the clips of a step with their targets.
 
-        Frame-level targets have the clip-level ones beside them, as further classes that are
-        constant over the frames: (batch, frames, 2 * classes). So they are augmented alike.
+        Frame-level targets are followed by the clip-level ones, as further classes that are
+        constant over the frames: (batch, frames, 2 * classes). So both are augmented together.
         """
         clips = Batch(*read_batch(self.store, self.job.train, rows))
         if self.frame_targets is None:

@@ -33,6 +33,21 @@ class PseudoLabels:
         store: features of the clips, for their lengths.
         clips: the training clips, in the order of the file.
         time_pool: feature frames per output frame of the network.
+
+    >>> import tempfile
+    >>> from earmark.data.features import FeatureConfig
+    >>> from earmark.data.manifest import clip_paths
+    >>> from earmark.data.store import build_store
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 1, scenes)
+    ...     clips = Manifest.read(f"{folder}/weak.tsv", f"{folder}/audio")
+    ...     store = build_store(f"{folder}/features", clip_paths(clips), FeatureConfig())
+    ...     path = Path(folder, "pseudo_labels.npy")
+    ...     np.save(path, np.full((50, 1), 0.5, np.float16))
+    ...     PseudoLabels(path, store, clips, time_pool=4).read([0], n_frames=200).unique()
+    tensor([0.5000])
     """
 
     def __init__(self, path: Path, store: FeatureStore, clips: Manifest, time_pool: int) -> None:
@@ -62,6 +77,23 @@ def write_pseudo_labels(
 
     With `keep`, an existing file stays, and must come from the same teachers: computed again with
     another number of threads, it might differ in the last digit.
+
+    >>> import tempfile
+    >>> from earmark.data.manifest import clip_paths
+    >>> from earmark.data.store import build_store
+    >>> from earmark.inference.model_file import BUNDLED
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> bundle = load_bundle(BUNDLED)
+    >>> settings = Settings(features=bundle.features, model=bundle.model)
+    >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 1, scenes)
+    ...     clips = Manifest.read(f"{folder}/weak.tsv", f"{folder}/audio", bundle.labels)
+    ...     store = build_store(f"{folder}/features", clip_paths(clips), settings.features)
+    ...     path = Path(folder, "pseudo_labels.npy")
+    ...     write_pseudo_labels(path, [BUNDLED], store, clips, settings)
+    ...     np.load(path).shape == (50, len(bundle.labels))
+    True
     """
     note = path.with_suffix(".json")
     digests = [hashlib.sha256(Path(teacher).read_bytes()).hexdigest() for teacher in teachers]

@@ -46,6 +46,21 @@ def predict_clip_probs(
     """Return the clip probabilities (clips, classes), the same in every process.
 
     Each process computes every `world_size`-th clip.
+
+    >>> import tempfile
+    >>> from earmark.data.manifest import clip_paths
+    >>> from earmark.data.store import build_store
+    >>> from earmark.nn.model import ModelConfig
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> model, features = Model(ModelConfig.preset("fast", n_classes=1)), FeatureConfig()
+    >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 2, scenes)
+    ...     clips = Manifest.read(f"{folder}/weak.tsv", f"{folder}/audio")
+    ...     store = build_store(f"{folder}/features", clip_paths(clips), features)
+    ...     fabric = Fabric(accelerator="cpu", devices=1)
+    ...     predict_clip_probs(fabric, model, clips, store, features, batch_size=2).shape
+    torch.Size([2, 1])
     """
     model.eval()
     rows = range(fabric.global_rank, len(clips), fabric.world_size)
