@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies.launchers import _MultiProcessingLauncher
 from torch.multiprocessing.spawn import ProcessRaisedException
 
 from earmark import errors
@@ -36,9 +35,7 @@ def make_fabric(run: RunConfig, precision: str = "32-true") -> Fabric:
     1
     """
     log_instruction_set()
-    launched = any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
-    strategy = "ddp" if launched else "ddp_spawn" if run.devices * run.nodes > 1 else "auto"
-    if run.nodes > 1 and not launched:
+    if run.nodes > 1 and not _is_launched():
         raise SettingError(
             f"nodes={run.nodes} needs torchrun or SLURM to start the command on each machine; see "
             "docs/training.md."
@@ -48,7 +45,7 @@ def make_fabric(run: RunConfig, precision: str = "32-true") -> Fabric:
             accelerator=run.device,
             devices=run.devices,
             num_nodes=run.nodes,
-            strategy=strategy,
+            strategy="ddp" if _is_launched() else "ddp_spawn" if _spawns(run) else "auto",
             precision=precision,  # type: ignore[arg-type]
         )
     except Exception as error:  # of several kinds, by accelerator
@@ -85,7 +82,7 @@ def run_job(job: Job) -> Fitted:
     n_threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng(devices=()):
-            if not isinstance(fabric.strategy.launcher, _MultiProcessingLauncher):
+            if not _spawns(job.run):
                 # A partial, since Fabric copies the arguments and Job is frozen.
                 fitted: Fitted = fabric.launch(partial(fit, job=job))
                 return fitted
@@ -98,6 +95,14 @@ def run_job(job: Job) -> Fitted:
         raise _original(error) from None
     finally:
         torch.set_num_threads(n_threads)
+
+
+def _is_launched() -> bool:
+    return any(name in os.environ for name in ("TORCHELASTIC_RUN_ID", "SLURM_PROCID"))
+
+
+def _spawns(run: RunConfig) -> bool:
+    return run.devices > 1 and not _is_launched()
 
 
 def _fit_spawned(fabric: Fabric, job: Job, queue: Any, level: int) -> None:
