@@ -13,6 +13,7 @@ tags of fold 3; the scores in the model card are also those of that model.
 """
 
 import argparse
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from earmark.inference.detector import Detector
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
 from earmark.synth.scenes import SceneSets
 from earmark.training.api import MODEL, train, tune
+from earmark.training.settings import RunConfig
 
 REPO = Path(__file__).parent.parent
 CONFIGURATION = "8x epochs, wider, self-training"
@@ -41,6 +43,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=BUNDLED)
     options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     plan = Plan.read(REPO / "benchmarks" / "detector.toml", options.scenes)
     run = next(run for run in plan.runs() if run.configuration == CONFIGURATION)
     measured = tune_shared(options.scenes, load_bundle(options.work / run.folder / MODEL))
@@ -76,10 +79,7 @@ def train_on_all(scenes: Path, work: Path, run: Run, teachers: Sequence[Path] = 
         valid_audio=valid.parent / "audio",
         teachers=teachers,
         settings=run.settings,
-        store=work / "everyday-features",
-        resume=True,
-        progress=True,
-        tell=print,
+        run=RunConfig(store=work / "everyday-features", resume=True, progress=True),
     )
     return path
 
@@ -87,7 +87,7 @@ def train_on_all(scenes: Path, work: Path, run: Run, teachers: Sequence[Path] = 
 def tune_shared(scenes: Path, bundle: Bundle) -> Bundle:
     """Return the bundle with one clip-level threshold, tuned on the tags of the valid scenes."""
     table = scenes / "valid" / "weak.tsv"
-    detector, _ = tune(Detector(bundle), table, table.parent / "audio", shared=True, tell=print)
+    detector, _ = tune(Detector(bundle), table, table.parent / "audio", shared=True)
     return detector.bundle
 
 

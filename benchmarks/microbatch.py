@@ -11,7 +11,8 @@ from statistics import fmean, stdev
 
 from earmark.synth.scenes import SceneConfig, write_scenes
 from earmark.training.api import train
-from earmark.training.checkpoint import read_checkpoint
+from earmark.training.checkpoint import Checkpoint
+from earmark.training.settings import RunConfig
 
 SIZES = (0, 16, 4)
 SEEDS = 3
@@ -64,11 +65,11 @@ def losses(root: Path, size: int, seed: int) -> tuple[float, float]:
         root / "train" / "audio",
         out,
         valid_audio=root / "valid" / "audio",
-        settings=[*OVERRIDES, f"training.micro_batch={size}", f"training.seed={seed}"],
-        store=root / "features",
+        overrides=[*OVERRIDES, f"training.micro_batch={size}", f"training.seed={seed}"],
+        run=RunConfig(store=root / "features"),
     )
-    _, state, _ = read_checkpoint(out)
-    return state.history[-1].train_loss, state.best_loss
+    history = Checkpoint.read(out).state.history
+    return history[-1].train_loss, min(epoch.valid_loss for epoch in history)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Training a network on ten-second clips: earmark beside a textbook's PyTorch, in one run.
+"""Training speed on ten-second clips: Earmark and a textbook PyTorch implementation, side by side.
 
-Every measurement is a process of its own, so that it starts with fresh memory and its peak is its
-own; the entries take turns, in `ROUNDS` rounds, and the best of each counts: whatever else runs on
-the machine can only make it slower. Ours is `earmark.training.loop.fit` on a feature store of noise.
+Every measurement is a separate process, which starts with fresh memory and has its own peak. The
+entries take turns in `ROUNDS` rounds, and the best of each counts, since other work on the machine
+can only make it slower. Earmark is `earmark.training.launch.run_job` on a feature store of noise.
 """
 
 import json
@@ -12,13 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 
 from benchmarks.process import answer, measure, peak_memory
 from benchmarks.textbook import Textbook, take_step
@@ -27,40 +25,40 @@ from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import build_store
 from earmark.nn.model import Model, ModelConfig
 from earmark.runtime.cores import n_cores
-from earmark.training.checkpoint import read_checkpoint
-from earmark.training.loop import Job, fit
-from earmark.training.settings import Settings
+from earmark.training.launch import run_job
+from earmark.training.loop import Job
+from earmark.training.settings import RunConfig, Settings
 
 MODULE = "benchmarks.training"
 ROUNDS = 2
 N_FRAMES, N_MELS, N_CLASSES = 500, 80, 17
 N_CLIPS = {"paper": 32, "fast": 256}  # two micro-batches; eight steps
 LARGEST_BATCH = 128
-MEMORY_SHARE = 0.85  # of what is free, for the textbook's batch
+MEMORY_SHARE = 0.85  # of the free memory, for the batch of the textbook
 
 
 def run(shared: Path) -> str:
-    """Measure, and return the figures in Markdown."""
+    """Measure; return the results in Markdown."""
     cores = n_cores()
     batch = {preset: largest_batch(preset) for preset in N_CLIPS}
     entries: dict[tuple[str, str], list[str]] = {}
     for preset in N_CLIPS:
-        told = f"textbook, batch {batch[preset]}, default threads"
-        entries[preset, told] = ["textbook", preset, str(batch[preset])]
-        told = f"earmark, {cores} processes of 1 thread"
-        entries[preset, told] = ["ours", preset, str(cores), "32-true"]
-        told = f"earmark, 1 process of {cores} threads"
-        entries[preset, told] = ["ours", preset, "1", "32-true"]
-        told = f"earmark, {cores} processes, bf16-mixed"
-        entries[preset, told] = ["ours", preset, str(cores), "bf16-mixed"]
+        name = f"textbook, batch {batch[preset]}, default threads"
+        entries[preset, name] = ["textbook", preset, str(batch[preset])]
+        name = f"earmark, {cores} processes of 1 thread"
+        entries[preset, name] = ["ours", preset, str(cores), "32-true"]
+        name = f"earmark, 1 process of {cores} threads"
+        entries[preset, name] = ["ours", preset, "1", "32-true"]
+        name = f"earmark, {cores} processes, bf16-mixed"
+        entries[preset, name] = ["ours", preset, str(cores), "bf16-mixed"]
     peak = 0.0
     best: dict[tuple[str, str], dict[str, float]] = {}
     for _ in range(ROUNDS):
         peak = max(peak, measure(MODULE, "peak")["rate"])
-        for entry, words in entries.items():
-            found = measure(MODULE, *words)
-            if entry not in best or found["clips_per_second"] > best[entry]["clips_per_second"]:
-                best[entry] = found
+        for entry, arguments in entries.items():
+            result = measure(MODULE, *arguments)
+            if entry not in best or result["clips_per_second"] > best[entry]["clips_per_second"]:
+                best[entry] = result
     equal = measure(MODULE, "losses")
     return report(peak, batch, best, equal)
 
@@ -71,27 +69,27 @@ def report(
     best: dict[tuple[str, str], dict[str, float]],
     equal: dict[str, Any],
 ) -> str:
-    """Return the figures in Markdown."""
+    """Return the results in Markdown."""
     parts = [
         f"Matrix multiplication on all {n_cores()} cores, one process each: {peak:.0f} G"
-        " multiply-adds a second (single precision, the best of several sizes). A step of training"
-        " is counted as three forward passes. Batch norm, gates, dropout and pooling are not"
-        f" counted. The best of {ROUNDS} rounds; memory is that of all processes together.",
+        " multiply-adds per second (single precision, best of several sizes). A training step is"
+        " counted as three forward passes. Batch normalization, gating, dropout and pooling are not"
+        f" counted. Best of {ROUNDS} rounds; memory is the sum over all processes.",
         "| preset | entry | clips/s | share of the peak | memory | ratio |",
         "|---|---|---:|---:|---:|---:|",
     ]
     table = []
-    for (preset, told), figures in best.items():
-        first = next(value for (name, _), value in best.items() if name == preset)
+    for (preset, name), figures in best.items():
+        first = next(value for (other, _), value in best.items() if other == preset)
         rate = figures["clips_per_second"]
         share = 3 * operations(preset) * rate / (peak * 1e9)
         table.append(
-            f"| `{preset}` | {told} | {rate:.3g} | {share:.0%} | {figures['memory'] / 1e9:.1f} GB |"
+            f"| `{preset}` | {name} | {rate:.3g} | {share:.0%} | {figures['memory'] / 1e9:.1f} GB |"
             f" {rate / first['clips_per_second']:.2f} x |"
         )
     counted = ", ".join(
-        f"`{preset}` {operations(preset) / 1e9:.2f} G forwards and"
-        f" {3 * operations(preset) / 1e9:.2f} G with the step back"
+        f"`{preset}` {operations(preset) / 1e9:.2f} G forward and"
+        f" {3 * operations(preset) / 1e9:.2f} G with the backward pass"
         for preset in N_CLIPS
     )
     losses = ["| step | textbook | earmark |", "|---:|---:|---:|"]
@@ -99,17 +97,17 @@ def report(
     losses += [f"| {step} | {a:.6f} | {b:.6f} |" for step, (a, b) in enumerate(pairs, 1)]
     small = [f"`{preset}` {size}" for preset, size in batch.items() if size < LARGEST_BATCH]
     why = (
-        "The textbook's batch of 128 does not fit in memory; it has the largest power of two"
-        f" that does: {', '.join(small)}."
+        "A batch of 128 of the textbook implementation does not fit in memory; it uses the largest"
+        f" power of two that does: {', '.join(small)}."
         if small
         else ""
     )
     return "\n\n".join(
         [
             parts[0],
-            f"Multiply-adds a clip: {counted}. {why}".strip(),
+            f"Multiply-adds per clip: {counted}. {why}".strip(),
             "\n".join(parts[1:] + table),
-            "Losses of the first steps from the same weights on the same data, without dropout:"
+            "Losses of the first steps with the same initial weights and data, without dropout:"
             " preset `paper`, four clips.",
             "\n".join(losses),
         ]
@@ -121,14 +119,14 @@ def operations(preset: str) -> int:
 
 
 def largest_batch(preset: str) -> int:
-    """Return the largest power of two, up to 128, of clips with which a textbook's step fits."""
+    """Return the largest power of two, up to 128, of clips per step that fit into memory."""
     sizes = [measure(MODULE, "textbook", preset, str(size))["memory"] for size in (1, 3)]
-    a_clip = (sizes[1] - sizes[0]) / 2
-    # What the system could make free counts, as its cache of files.
-    about = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = MEMORY_SHARE * 1024 * int(about["MemAvailable"].split()[0])
+    per_clip = (sizes[1] - sizes[0]) / 2
+    # Memory that the system can free, such as the file cache, counts as free.
+    memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = MEMORY_SHARE * 1024 * int(memory["MemAvailable"].split()[0])
     batch = LARGEST_BATCH
-    while batch > 1 and sizes[0] + batch * a_clip > free:
+    while batch > 1 and sizes[0] + batch * per_clip > free:
         batch //= 2
     return batch
 
@@ -139,7 +137,7 @@ def noise(n_clips: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def measure_peak() -> dict[str, float]:
-    """Multiply-adds a second, in G, of all cores at once, each with matrices of its own."""
+    """Measure the multiply-adds per second of all cores in parallel, in G."""
     children = [
         subprocess.Popen(
             [sys.executable, "-m", MODULE, "one-core"],
@@ -165,13 +163,13 @@ def measure_core() -> dict[str, float]:
 
 
 def measure_textbook(preset: str, n_clips: str) -> dict[str, float]:
-    """Clips a second of the better of two steps, after a small one to warm up."""
+    """Measure the clips per second of the faster of two steps, after a small one to warm up."""
     model = Textbook(ModelConfig.preset(preset, N_CLASSES)).train()
     optimiser = torch.optim.Adam(model.parameters(), 1e-3)
     batch, targets = noise(int(n_clips))
     take_step(model, optimiser, batch[:4], targets[:4])
     times = []
-    for _ in range(2):  # the first finds no memory yet
+    for _ in range(2):  # the first one allocates memory
         before = time.perf_counter()
         take_step(model, optimiser, batch, targets)
         times.append(time.perf_counter() - before)
@@ -179,21 +177,19 @@ def measure_textbook(preset: str, n_clips: str) -> dict[str, float]:
 
 
 def measure_ours(preset: str, n_processes: str, precision: str) -> dict[str, float]:
-    """Clips a second of an epoch of `fit`, the best of four; one clip is for validation."""
+    """Measure the clips per second of the fastest of four epochs; validation has one clip."""
     n_clips, processes = N_CLIPS[preset], int(n_processes)
     with tempfile.TemporaryDirectory() as folder:
         clips = noise_clips(Path(folder), n_clips)
-        words = ["training.max_epochs=4", f"training.precision={precision}"]
-        settings = Settings.load(preset, overrides=words).for_classes(N_CLASSES)
+        overrides = ["training.max_epochs=4", f"training.precision={precision}"]
+        settings = Settings.load(preset, overrides=overrides).for_classes(N_CLASSES)
         store = build_store(f"{folder}/store", clip_paths(clips), settings.features)
-        job = Job(Path(folder), store.folder, settings, clips, clips.take([0]))
-        strategy = "ddp_spawn" if processes > 1 else "auto"
-        fabric = Fabric(
-            accelerator="cpu", strategy=strategy, devices=processes, precision=precision
+        run_config = RunConfig(device="cpu", devices=processes)
+        job = Job(
+            Path(folder), store.folder, settings, clips, valid=clips.take([0]), run=run_config
         )
-        fabric.launch(partial(fit, job=job))
-        _, state, _ = read_checkpoint(Path(folder))
-    seconds = min(epoch.seconds for epoch in state.history)
+        fitted = run_job(job)
+    seconds = min(epoch.seconds for epoch in fitted.history)
     own = peak_memory()
     of_child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return {
@@ -203,7 +199,7 @@ def measure_ours(preset: str, n_processes: str, precision: str) -> dict[str, flo
 
 
 def noise_clips(folder: Path, n_clips: int) -> Manifest:
-    """A manifest of many names for one recording of noise."""
+    """Return a manifest with many names for one recording of noise."""
     rng = np.random.default_rng(0)
     write_audio(folder / "noise.wav", 0.1 * rng.standard_normal(320_000), 32_000)
     labels = tuple(f"class {number}" for number in range(N_CLASSES))
@@ -213,7 +209,7 @@ def noise_clips(folder: Path, n_clips: int) -> Manifest:
 
 
 def measure_losses() -> dict[str, list[float]]:
-    """Losses of the first steps from the same weights on the same clips."""
+    """Return the losses of the first steps with the same weights and clips."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = ModelConfig.preset("paper", N_CLASSES, dropout=0.0)

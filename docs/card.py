@@ -15,13 +15,13 @@ TITLES = {
 def about() -> str:
     """Return the size, training and decoding rules of the model."""
     bundle = load_bundle(BUNDLED)
-    training, stages = bundle.training, list(bundle.model.stages)
+    training, stages = bundle.training, list(bundle.model_config.stages)
     structure = f"hierarchical with stages {stages}" if stages else "single-level"
     lines = [
         f"{BUNDLED.name}, {BUNDLED.stat().st_size / 1e6:.1f} MB: {len(bundle.labels)} classes, "
-        f"{bundle.describe()['n_parameters']:,} parameters, `{bundle.model.pooling}` pooling, "
-        f"{structure}. Trained on {training['n_train']:,} scenes for {training['n_epochs']} epochs "
-        f"({training['seconds'] / 60:.0f} minutes); thresholds tuned on "
+        f"{bundle.describe()['n_parameters']:,} parameters, `{bundle.model_config.pooling}` "
+        f"pooling, {structure}. Trained on {training['n_train']:,} scenes for "
+        f"{training['n_epochs']} epochs ({training['seconds'] / 60:.0f} minutes); thresholds tuned on "
         f"{bundle.tuning['supervision']} labels.",
         "",
         rules(bundle).to_markdown(),
@@ -58,7 +58,7 @@ def rules(bundle: Bundle) -> TextTable:
     """Return the decoding rules, one row per group of classes with the same rule."""
     labels_by_rule: dict[Rule, list[str]] = {}
     for label in bundle.labels:
-        labels_by_rule.setdefault(bundle.decoding.rule(label), []).append(label)
+        labels_by_rule.setdefault(bundle.decoding[label], []).append(label)
     rows = [
         (", ".join(labels), f"{rule.threshold:.2f}", f"{rule.low_threshold:.2f}",
          f"{rule.clip_threshold:.2f}", f"{rule.median:.2f} s")

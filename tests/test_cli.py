@@ -17,8 +17,8 @@ from earmark.formats.events import read_events
 from earmark.inference.model_file import load_bundle
 from earmark.training.checkpoint import CHECKPOINT
 
-WORDS = [*SMALL, "training.threads=1", "training.max_epochs=4"]
-SETTINGS = [part for word in WORDS for part in ("--set", word)]
+OVERRIDES = [*SMALL, "training.threads=1", "training.max_epochs=4"]
+SETTINGS = [part for override in OVERRIDES for part in ("--set", override)]
 
 
 def run(*words, cwd=None, code=0):
@@ -38,7 +38,10 @@ def home(tmp_path_factory):
     write_tones(home, 8, seed=2, prefix="valid")
     tables = ["--train", "train_weak.tsv", "--valid", "valid_weak.tsv", "--audio", "audio"]
     done = run("train", *tables, "--out", "run", "--licence", "CC0", *SETTINGS, cwd=home)
-    assert "run/model.earmark" in done.stdout
+    assert "run/model.earmark: after 4 epochs, the best is epoch" in done.stdout
+    epochs = [line for line in done.stderr.splitlines() if line.startswith("earmark: epoch")]
+    assert len(epochs) == 4
+    assert all(name in epochs[0] for name in ("train loss", "validation loss", "mAP", "F1"))
     return home
 
 
@@ -50,13 +53,24 @@ def test_version_and_help_name_every_command():
         assert "Usage" in run(command, "--help").stdout
 
 
-def test_training_leaves_a_history_and_a_picture_of_it(home):
+def test_presets_and_objectives_in_the_help_come_from_their_registries():
+    from earmark.inference.tuning.thresholds import OBJECTIVES
+
+    from earmark.training.settings import PRESETS
+
+    for command, registry in (("train", PRESETS), ("tune", OBJECTIVES)):
+        text = run(command, "--help").stdout
+        assert all(name in text for name in registry), command
+        assert "--device " in text
+
+
+def test_training_writes_a_history_and_a_plot_of_it(home):
     lines = (home / "run" / "history.tsv").read_text().splitlines()
     assert len(lines) == 5
     assert (home / "run" / "history.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_info_prints_what_the_file_says(home):
+def test_info_prints_the_description_of_a_model_file(home):
     text = run("info", "run/model.earmark", cwd=home).stdout
     for word in (
         "sample_rate=8000",
@@ -213,24 +227,39 @@ def test_synth_from_procedural_sounds_and_from_a_soundbank(tmp_path):
     assert (len(waveform), rate) == (24000, 8000)
 
 
+def test_quiet_and_verbose_set_the_log_level(home, tmp_path):
+    (tmp_path / "tags.tsv").write_text((home / "train_weak.tsv").read_text() + "lost.wav\tlow\n")
+    table = ["--train", tmp_path / "tags.tsv", "--audio", home / "audio"]
+    where = ["--store", home / "run" / "features", "--set", "training.max_epochs=1"]
+    words = ["train", *table, *SETTINGS, *where, "--device", "cpu", "--out"]
+    warning = "earmark: 1 of 25 training clips are missing and are skipped; the first is lost.wav."
+    quiet = run("--quiet", *words, tmp_path / "quiet")
+    assert quiet.stderr.splitlines() == [warning]
+    for level in ((), ("--verbose",)):
+        done = run(*level, *words, tmp_path / f"out{len(level)}")
+        assert warning in done.stderr.splitlines()
+        assert "clips are held out for validation." in done.stderr
+        assert "earmark: epoch   0  train loss" in done.stderr
+
+
 def test_ctrl_c_and_resume(home, tmp_path):
     words = ["train", "--train", home / "train_weak.tsv", "--valid", home / "valid_weak.tsv"]
     words += ["--audio", home / "audio", "--out", tmp_path / "run", "--store", home / "features"]
     words += [*SETTINGS, "--set", "training.max_epochs=200", "--set", "training.patience=200"]
     command = [sys.executable, "-m", "earmark", *map(str, words)]
 
-    def hear_ctrl_c():  # which a shell takes from what it runs in the background
+    def restore_ctrl_c():  # which shells disable for background processes
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     with (tmp_path / "said.txt").open("w") as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=hear_ctrl_c)  # noqa: PLW1509
+        process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=restore_ctrl_c)  # noqa: PLW1509
     while process.poll() is None and not (tmp_path / "run" / CHECKPOINT).exists():
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130, (tmp_path / "said.txt").read_text()
-    assert "go on with the same command and --resume" in (tmp_path / "said.txt").read_text()
+    assert "resume with the same command and --resume" in (tmp_path / "said.txt").read_text()
     assert (tmp_path / "run" / CHECKPOINT).exists()
-    run(*words, code=2)  # without --resume it would be lost
+    assert "already contains a training" in run(*words, code=2).stderr
 
 
 @pytest.mark.parametrize(

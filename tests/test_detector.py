@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
     overrides = [*SMALL, "model.kernel=1", "training.max_epochs=30", "training.threads=1"]
     overrides += ["training.schedule=cosine"]
     tables = (folder / "train_weak.tsv", folder / "valid_weak.tsv", folder / "audio")
-    train(*tables, folder / "run", settings=overrides, strong=folder / "train_strong.tsv")
+    train(*tables, folder / "run", overrides=overrides, strong=folder / "train_strong.tsv")
     return folder
 
 

@@ -94,11 +94,12 @@ def test_bfloat16_that_crashes_is_an_error(fresh):
     fresh.setattr(isa, "_TRY_BFLOAT16", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     with pytest.raises(SettingError, match=r"cannot compute in bfloat16 .*precision=32-true"):
         isa.check_bfloat16()
-    from earmark.training.api import _fabric
+    from earmark.training.launch import make_fabric
+    from earmark.training.settings import RunConfig
 
     with pytest.raises(SettingError, match="cannot compute in bfloat16"):
-        _fabric("cpu", 1, 1, "bf16-mixed")
-    assert _fabric("cpu", 1, 1, "32-true").device.type == "cpu"
+        make_fabric(RunConfig(device="cpu"), "bf16-mixed")
+    assert make_fabric(RunConfig(device="cpu")).device.type == "cpu"
 
 
 SCRIPT = """

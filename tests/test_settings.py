@@ -1,14 +1,19 @@
 """Settings: strict names, strict types, later sources win."""
 
 import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from earmark.errors import SettingError
-from earmark.training.settings import PRESETS, Settings
+from earmark.training.settings import ADDED, PRESETS, RunConfig, Settings
+
+REPO = Path(__file__).parent.parent
 
 
-def test_paper_is_the_papers_training():
+def test_the_preset_paper_is_the_training_of_the_paper():
     paper = Settings.load("paper")
     assert paper.training.batch_size == 128
     assert paper.training.learning_rate == 1e-3
@@ -22,7 +27,22 @@ def test_paper_is_the_papers_training():
     assert paper.training.gradient_clip == 0
 
 
-LENGTHS = ("time_mask", "mel_mask")  # how long, where n_time_masks and n_mel_masks ask for some
+LENGTHS = ("time_mask", "mel_mask")  # lengths of masks, of which there are none
+
+
+def test_the_preset_accurate_is_the_best_measured_configuration():
+    plan = tomllib.loads((REPO / "benchmarks" / "detector.toml").read_text())
+    chain, name = [], "8x epochs, wider"
+    while name:
+        chain.append(plan["configurations"][name].get("settings", {}))
+        name = plan["configurations"][name].get("based_on")
+    measured = Settings.load(plan["preset"])
+    for changes in (plan["settings"], *reversed(chain)):
+        measured = measured.changed(changes, "detector.toml")
+    # Only the precision depends on the machine.
+    assert measured.training.precision == "bf16-mixed"
+    training = replace(measured.training, precision="32-true")
+    assert PRESETS["accurate"] == replace(measured, training=training)
 
 
 def test_later_sources_win(tmp_path):
@@ -37,7 +57,7 @@ def test_later_sources_win(tmp_path):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_settings_survive_a_file(preset):
+def test_settings_are_unchanged_after_writing_and_reading(preset):
     settings = Settings.load(preset)
     assert Settings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
 
@@ -47,19 +67,23 @@ def test_the_network_follows_the_number_of_mels():
 
 
 @pytest.mark.parametrize(
-    ("word", "sentence"),
+    ("override", "message"),
     [
         ("model.poolin=max", "did you mean 'model.pooling'"),
         ("training.lr=1", "no setting 'training.lr'"),
         ("training.seed=abc", "training.seed: .*integer.* Got 'abc'"),
         ("training.seed=1.5", "training.seed"),
-        ("training.patience=true", "training.patience takes no such override. Got True"),
+        (
+            "training.patience=true",
+            "training.patience takes a value that is not true or false. Got True",
+        ),
         ("training.balanced=1", "training.balanced takes true or false. Got 1"),
         ("training.checkpoint_seconds=nan", "0 or more"),
         ("training.learning_rate=inf", "above 0"),
         ("training.seed=-1", "0 or more"),
         ("training.batch_size=0", "1 or more"),
         ("training.schedule=cosin", "did you mean 'cosine'"),
+        ("training.monitor=mAP", "no training.monitor 'mAP'. Known: f1, loss, map"),
         ("training.learning_rate=0", "above 0"),
         ("model.pooling=linnear", "did you mean 'linear'"),
         ("model.n_classes=4", "no setting 'model.n_classes'"),
@@ -69,12 +93,12 @@ def test_the_network_follows_the_number_of_mels():
         ("training.seed", r"section\.field=value"),
     ],
 )
-def test_a_wrong_word_gets_one_clear_sentence(word, sentence):
-    with pytest.raises(SettingError, match=sentence):
-        Settings.load("fast", overrides=[word])
+def test_a_wrong_override_gets_one_clear_message(override, message):
+    with pytest.raises(SettingError, match=message):
+        Settings.load("fast", overrides=[override])
 
 
-def test_a_wrong_file_or_preset_gets_one_clear_sentence(tmp_path):
+def test_a_wrong_file_or_preset_gets_one_clear_message(tmp_path):
     with pytest.raises(SettingError, match="did you mean 'fast'"):
         Settings.load("fasst")
     with pytest.raises(SettingError, match="no settings file"):
@@ -83,12 +107,28 @@ def test_a_wrong_file_or_preset_gets_one_clear_sentence(tmp_path):
     with pytest.raises(SettingError, match=r"bad\.toml is not a TOML file"):
         Settings.load("fast", tmp_path / "bad.toml")
     (tmp_path / "flat.toml").write_text("seed = 1")
-    with pytest.raises(SettingError, match="stand in sections"):
+    with pytest.raises(SettingError, match="belong to sections"):
         Settings.load("fast", tmp_path / "flat.toml")
 
 
-def test_what_the_machine_decides_does_not_decide_what_is_learned():
+def test_settings_of_the_machine_are_not_in_fingerprints():
     some = Settings.load("fast", overrides=["training.threads=1", "training.checkpoint_seconds=5"])
     assert some.deciding() == Settings.load("fast").deciding()
     other = Settings.load("fast", overrides=["training.learning_rate=0.002"])
     assert other.deciding() != Settings.load("fast").deciding()
+
+
+def test_new_settings_are_in_fingerprints_only_where_they_are_not_at_their_defaults():
+    first_names = {"average", "frame_share", "keep"}
+    assert first_names <= set(Settings().deciding()["training"])
+    for section, names in ADDED.items():
+        assert not set(names) & set(Settings().deciding()[section])
+    changed = Settings.load("fast", overrides=["training.monitor=map"])
+    assert changed.deciding()["training"]["monitor"] == "map"
+
+
+def test_a_run_needs_a_process_and_a_machine():
+    with pytest.raises(SettingError, match=r"devices must be 1 or more\. Got 0"):
+        RunConfig(devices=0)
+    with pytest.raises(SettingError, match="nodes must be 1 or more"):
+        RunConfig(nodes=0)

@@ -1,5 +1,8 @@
-"""Training: it learns, it stops, it resumes to the bit, and two processes follow one."""
+"""Training: it learns, stops early, resumes bit for bit, and two processes follow one."""
 
+import json
+import logging
+import math
 import os
 import signal
 import subprocess
@@ -12,11 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from earmark.inference.predictions import predict_clips
 from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
-from earmark.audio.decode import read_audio
 from earmark.data.batches import (
     epoch_order,
     read_batch,
@@ -24,18 +25,22 @@ from earmark.data.batches import (
     split_share,
     with_statistics,
 )
-from earmark.data.features import FeatureConfig, Normalise, log_mel
+from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import build_store
-from earmark.errors import DataError, SettingError
+from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.detector import load
 from earmark.inference.model_file import save_bundle
+from earmark.inference.predictor import predict_clips
+from earmark.metrics.clip import clip_scores
 from earmark.nn.loss import clip_loss
+from earmark.plots import plot_history
+from earmark.tensors import load_tensors, save_tensors
 from earmark.training.api import MODEL, PSEUDO_LABELS, train
-from earmark.training.checkpoint import CHECKPOINT, HISTORY, Epoch, read_checkpoint
-from earmark.training.loop import learning_rate
-from earmark.training.settings import TrainingConfig
+from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint, Epoch
+from earmark.training.schedule import best_epoch, is_finished, learning_rate
+from earmark.training.settings import RunConfig, Settings, TrainingConfig
 
 ONE_THREAD = "training.threads=1"
 
@@ -48,14 +53,19 @@ def tones(tmp_path_factory):
     return folder
 
 
-def run(tones, out, *words, **choices):
+def run(tones, out, *overrides, strong=None, teachers=(), **how):
     tables = (tones / "train_weak.tsv", tones / "valid_weak.tsv", tones / "audio", out)
-    words = [*SMALL, ONE_THREAD, "training.max_epochs=3", *words]
-    return train(*tables, settings=words, store=tones / "features", **choices)
+    overrides = [*SMALL, ONE_THREAD, "training.max_epochs=3", *overrides]
+    run_config = RunConfig(store=tones / "features", **how)
+    return train(*tables, strong=strong, teachers=teachers, overrides=overrides, run=run_config)
 
 
 def weights(out):
     return load_file(out / MODEL)
+
+
+def history(out):
+    return Checkpoint.read(out).state.history
 
 
 def test_it_leaves_a_checkpoint_a_history_and_a_model(tones, tmp_path):
@@ -64,11 +74,10 @@ def test_it_leaves_a_checkpoint_a_history_and_a_model(tones, tmp_path):
     lines = (tmp_path / "run" / HISTORY).read_text().splitlines()
     assert lines[0].split("\t") == list(Epoch.__dataclass_fields__)
     assert len(lines) == 4
-    _, state, _ = read_checkpoint(tmp_path / "run")
-    assert state.finished
-    assert state.best_loss == min(row.valid_loss for row in state.history)
+    losses = [row.valid_loss for row in history(tmp_path / "run")]
+    assert detector.bundle.training["best_valid_loss"] == min(losses)
     assert (tmp_path / "run" / MODEL).exists()
-    assert not list((tmp_path / "run").glob(".*partial*"))
+    assert not list((tmp_path / "run").glob(".*"))  # no temporary file is left
 
 
 def test_the_callers_threads_and_random_numbers_are_left_alone(tones, tmp_path):
@@ -80,15 +89,15 @@ def test_the_callers_threads_and_random_numbers_are_left_alone(tones, tmp_path):
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tones, tmp_path):
-    words = [
+    overrides = [
         "model.dropout=0.2",
         "augment.mixup=0.5",
         "augment.n_time_masks=1",
         "augment.gain_db=3",
     ]
-    run(tones, tmp_path / "a", *words)
-    run(tones, tmp_path / "b", *words)
-    run(tones, tmp_path / "c", *words, "training.seed=1")
+    run(tones, tmp_path / "a", *overrides)
+    run(tones, tmp_path / "b", *overrides)
+    run(tones, tmp_path / "c", *overrides, "training.seed=1")
     a, b, c = (weights(tmp_path / name) for name in "abc")
     assert all(a[name].equal(b[name]) for name in a)
     assert not all(a[name].equal(c[name]) for name in a)
@@ -96,21 +105,24 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tones, tmp
 
 COMMAND = """
 import sys
-from earmark.training.api import train
+from earmark import RunConfig, train
 root, out, resume = sys.argv[1:4]
 train(f"{root}/train_weak.tsv", f"{root}/valid_weak.tsv", f"{root}/audio", out,
-      settings=sys.argv[4:], store=f"{root}/features", resume=resume == "resume")
+      overrides=sys.argv[4:], run=RunConfig(store=f"{root}/features", resume=resume == "resume"))
 """
 
 
 def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
-    words = [*SMALL, ONE_THREAD, "training.max_epochs=6", "model.dropout=0.2"]
-    words += ["augment.mixup=0.5", "augment.time_shift=1.0", "training.schedule=plateau"]
-    words += ["augment.eq_db=6", "training.ema_decay=0.9"]
-    words += ["training.checkpoint_seconds=0", "training.patience=20"]  # a checkpoint every step
+    overrides = [*SMALL, ONE_THREAD, "training.max_epochs=6", "model.dropout=0.2"]
+    overrides += ["augment.mixup=0.5", "augment.time_shift=1.0", "training.schedule=plateau"]
+    overrides += ["augment.eq_db=6", "training.ema_decay=0.9"]
+    overrides += [
+        "training.checkpoint_seconds=0",
+        "training.patience=20",
+    ]  # a checkpoint every step
 
     def start(out, resume="new"):
-        arguments = [sys.executable, "-c", COMMAND, str(tones), str(out), resume, *words]
+        arguments = [sys.executable, "-c", COMMAND, str(tones), str(out), resume, *overrides]
         with (tmp_path / "errors.txt").open("w") as errors:
             return subprocess.Popen(arguments, stderr=errors)
 
@@ -122,7 +134,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
     for _ in range(20):
         process = start(out, "resume" if checkpoint.exists() else "new")
         before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        # Wait until it has gone on by at least a step, then kill it in the midst of another.
+        # Wait until it has made at least one step, then kill it during another.
         while process.poll() is None:
             if checkpoint.exists() and checkpoint.stat().st_mtime_ns != before:
                 time.sleep(rng.uniform(0, 0.3))
@@ -136,7 +148,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         kills += 1
-    assert kills >= 2, f"it was killed {kills} times only"
+    assert kills >= 2, f"it was killed only {kills} times"
     assert process.returncode == 0, (tmp_path / "errors.txt").read_text()
     a, b = weights(tmp_path / "whole"), weights(out)
     assert all(a[name].equal(b[name]) for name in a)
@@ -146,7 +158,10 @@ def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
 
 def test_resuming_with_other_settings_or_data_is_refused(tones, tmp_path):
     run(tones, tmp_path / "run")
-    with pytest.raises(SettingError, match="already holds a training"):
+    with pytest.raises(
+        SettingError,
+        match=r"already contains a training; resume it with run=RunConfig\(resume=True\)",
+    ):
         run(tones, tmp_path / "run")
     with pytest.raises(SettingError, match="another data or settings"):
         run(tones, tmp_path / "run", "training.seed=5", resume=True)
@@ -158,14 +173,14 @@ def test_resuming_with_other_settings_or_data_is_refused(tones, tmp_path):
             run(tones, tmp_path / "run", resume=True)
 
 
-def test_resuming_what_was_stopped_before_its_first_checkpoint_begins_anew(tones, tmp_path):
+def test_resuming_without_a_checkpoint_is_a_fresh_start(tones, tmp_path):
     run(tones, tmp_path / "whole")
     run(tones, tmp_path / "stopped", resume=True)
     a, b = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
     assert all(a[name].equal(b[name]) for name in a)
 
 
-def test_resuming_writes_a_table_that_a_kill_has_cost(tones, tmp_path):
+def test_resuming_writes_the_history_that_was_lost_in_a_kill(tones, tmp_path):
     run(tones, tmp_path / "run")
     before = (tmp_path / "run" / HISTORY).read_text()
     (tmp_path / "run" / HISTORY).unlink()
@@ -173,30 +188,44 @@ def test_resuming_writes_a_table_that_a_kill_has_cost(tones, tmp_path):
     assert (tmp_path / "run" / HISTORY).read_text() == before
 
 
-def test_the_best_epochs_weights_are_kept_not_the_last_ones(tones, tmp_path):
+def test_the_weights_of_the_best_epoch_are_saved_not_the_last_ones(tones, tmp_path):
     run(tones, tmp_path / "run", "training.max_epochs=6", "training.learning_rate=0.05")
-    _, state, tensors = read_checkpoint(tmp_path / "run")
-    assert state.best_epoch < len(state.history) - 1, "choose settings under which it gets worse"
+    checkpoint = Checkpoint.read(tmp_path / "run")
+    rows = checkpoint.state.history
+    assert best_epoch(rows) < len(rows) - 1, "choose settings under which it gets worse"
     saved = weights(tmp_path / "run")
-    assert all(saved[name].equal(tensors[f"best.{name}"]) for name in saved)
-    assert not all(saved[name].equal(tensors[f"model.{name}"]) for name in saved)
+    assert all(saved[name].equal(checkpoint.best[name]) for name in saved)
+    assert not all(saved[name].equal(checkpoint.model[name]) for name in saved)
 
 
 @pytest.mark.parametrize(
-    "words", [["training.precision=64-true"], ["training.precision=bf16-mixed"]]
+    "overrides", [["training.precision=64-true"], ["training.precision=bf16-mixed"]]
 )
-def test_other_precisions_train_as_well(tones, tmp_path, words):
-    assert run(tones, tmp_path / "run", "training.max_epochs=1", *words).labels == ("high", "low")
+def test_other_precisions_train_as_well(tones, tmp_path, overrides):
+    assert run(tones, tmp_path / "run", "training.max_epochs=1", *overrides).labels == (
+        "high",
+        "low",
+    )
 
 
-def test_a_network_that_runs_away_is_told_in_a_sentence(tones, tmp_path):
-    with pytest.raises(SettingError, match=r"smaller training\.learning_rate"):
-        run(tones, tmp_path / "run", "training.learning_rate=1e30")
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_training_that_diverges_says_so_from_any_process(tones, tmp_path, devices):
+    with pytest.raises(
+        SettingError, match=r"^Training diverged .* smaller training\.learning_rate"
+    ):
+        run(tones, tmp_path / "run", "training.learning_rate=1e30", devices=devices)
 
 
-def test_an_accelerator_that_is_not_there_is_told_in_a_sentence(tones, tmp_path):
-    with pytest.raises(SettingError, match="cannot run on accelerator='nonsense'"):
-        run(tones, tmp_path / "run", accelerator="nonsense")
+def test_a_damaged_checkpoint_is_reported_from_spawned_processes_as_well(tones, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / CHECKPOINT).write_bytes(b"nonsense")
+    with pytest.raises(DataError, match="is damaged"):
+        run(tones, tmp_path / "run", devices=2, resume=True)
+
+
+def test_a_device_that_does_not_exist_gives_one_clear_message(tones, tmp_path):
+    with pytest.raises(SettingError, match="cannot run on device='nonsense'"):
+        run(tones, tmp_path / "run", device="nonsense")
 
 
 def test_training_and_validation_may_have_files_of_the_same_names(tmp_path):
@@ -208,7 +237,7 @@ def test_training_and_validation_may_have_files_of_the_same_names(tmp_path):
         tmp_path / "one" / "audio",
         tmp_path / "run",
         valid_audio=tmp_path / "two" / "audio",
-        settings=[*SMALL, ONE_THREAD, "training.max_epochs=1"],
+        overrides=[*SMALL, ONE_THREAD, "training.max_epochs=1"],
     )
     assert detector.bundle.training["n_valid"] == 12
     assert detector.bundle.window == 4.0
@@ -225,66 +254,66 @@ def test_resuming_a_finished_training_changes_nothing(tones, tmp_path):
 def test_it_stops_when_validation_gets_no_better(tones, tmp_path):
     run(tones, tmp_path / "run", "training.max_epochs=50", "training.patience=2",
         "training.learning_rate=1e-9")  # fmt: skip
-    _, state, _ = read_checkpoint(tmp_path / "run")
-    assert len(state.history) < 50
-    assert len(state.history) == state.best_epoch + 1 + 2
+    rows = history(tmp_path / "run")
+    assert len(rows) < 50
+    assert len(rows) == best_epoch(rows) + 1 + 2
 
 
-@pytest.mark.parametrize("keep", ["best", "last"])
-def test_the_best_epoch_is_kept_or_the_last(tones, tmp_path, keep):
-    run(tones, tmp_path / "run", "training.max_epochs=6", f"training.checkpoint={keep}",
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_the_weights_are_those_of_the_best_epoch_or_of_the_last(tones, tmp_path, which):
+    run(tones, tmp_path / "run", "training.max_epochs=6", f"training.checkpoint={which}",
         "training.learning_rate=0.1")  # fmt: skip
-    _, state, tensors = read_checkpoint(tmp_path / "run")
-    assert state.best_epoch < 5  # so large a rate gets no better step by step
-    kept = {name: value for name, value in tensors.items() if name.startswith("best.")}
-    same = [value.equal(tensors[name.replace("best.", "model.")]) for name, value in kept.items()]
-    assert all(same) == (keep == "last")
+    checkpoint = Checkpoint.read(tmp_path / "run")
+    assert best_epoch(checkpoint.state.history) < 5  # with so large a learning rate
+    same = [value.equal(checkpoint.model[name]) for name, value in checkpoint.best.items()]
+    assert all(same) == (which == "last")
 
 
-def test_two_processes_follow_the_loss_curve_of_one(tones, tmp_path):
+def test_two_processes_follow_the_losses_of_one(tones, tmp_path):
     """From a plain script, as a user would: no `if __name__ == "__main__"` is needed."""
     script = Path(tmp_path / "two.py")
     script.write_text(
         "import sys\n"
-        "from earmark.training.api import train\n"
+        "from earmark import RunConfig, train\n"
         "root, out, devices = sys.argv[1:4]\n"
         "train(f'{root}/train_weak.tsv', f'{root}/valid_weak.tsv', f'{root}/audio', out,\n"
-        "      settings=sys.argv[4:], store=f'{root}/features', devices=int(devices))\n"
+        "      overrides=sys.argv[4:],\n"
+        "      run=RunConfig(store=f'{root}/features', devices=int(devices)))\n"
     )
-    curves = []
+    losses = []
     for devices in ("1", "2"):
         out = tmp_path / devices
-        words = [*SMALL, ONE_THREAD, "training.max_epochs=3", "training.learning_rate=0.001"]
-        words += ["training.batch_size=9"]  # so that the shares of two processes are unequal
+        overrides = [*SMALL, ONE_THREAD, "training.max_epochs=3", "training.learning_rate=0.001"]
+        overrides += ["training.batch_size=9"]  # so that the shares of two processes are unequal
         done = subprocess.run(
-            [sys.executable, str(script), str(tones), str(out), devices, *words],
+            [sys.executable, str(script), str(tones), str(out), devices, *overrides],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        about, state, _ = read_checkpoint(out)
-        assert about["number of processes"] == devices
-        curves.append([(e.train_loss, e.valid_loss) for e in state.history])
-    np.testing.assert_allclose(*curves, rtol=2e-3)
+        checkpoint = Checkpoint.read(out)
+        assert checkpoint.requirements["number of processes"] == devices
+        losses.append([(e.train_loss, e.valid_loss) for e in checkpoint.state.history])
+    np.testing.assert_allclose(*losses, rtol=2e-3)
 
 
 def test_the_command_runs_under_torchrun(tones, tmp_path):
-    words = [*SMALL, ONE_THREAD, "training.max_epochs=2"]
+    overrides = [*SMALL, ONE_THREAD, "training.max_epochs=2"]
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
     launcher += ["--rdzv-endpoint", "localhost:0", "-m", "earmark", "train"]
     tables = ["--train", tones / "train_weak.tsv", "--valid", tones / "valid_weak.tsv"]
     tables += ["--audio", tones / "audio", "--store", tones / "features", "--out", tmp_path / "run"]
-    sets = [part for word in words for part in ("--set", word)]
+    sets = [part for override in overrides for part in ("--set", override)]
     done = subprocess.run(
         [sys.executable, *launcher, *map(str, tables), "--devices", "2", *sets],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("model.earmark: after 2 epochs") == 1
-    about, _, _ = read_checkpoint(tmp_path / "run")
-    assert about["number of processes"] == "2"
+    assert done.stderr.count("earmark: epoch   1") == 1
+    assert Checkpoint.read(tmp_path / "run").requirements["number of processes"] == "2"
 
 
-def test_balanced_batches_give_rare_classes_their_turn():
+def test_balanced_sampling_gives_rare_classes_as_many_clips():
     targets = torch.zeros(100, 2)
     targets[:, 0] = 1
     targets[:5] = torch.tensor([0.0, 1.0])
@@ -296,7 +325,7 @@ def test_balanced_batches_give_rare_classes_their_turn():
     assert plain != epoch_order(targets, 0, 4)
 
 
-def test_clips_without_a_tag_are_a_class_of_their_own_when_balanced():
+def test_balanced_sampling_treats_clips_without_tags_as_a_class():
     targets = torch.zeros(10, 1)
     targets[0] = 1
     order = epoch_order(targets, 0, 0, balanced=True)
@@ -308,11 +337,30 @@ def test_learning_rates():
     rates = [learning_rate(config, p, []) for p in (0.0, 0.5, 1.0, 5.0, 10.0)]
     assert rates[0] < rates[1] < rates[2]
     assert rates[2] > rates[3] > rates[4] == pytest.approx(1e-5)
-    rows = [Epoch(i, 0, 0, loss, 0) for i, loss in enumerate([3, 2, 2, 2, 2, 1, 1, 1, 1])]
+    rows = rows_of(valid_loss=[3, 2, 2, 2, 2, 1, 1, 1, 1])
     plateau = TrainingConfig(schedule="plateau", plateau=3)
     assert learning_rate(plateau, 0, rows[:4]) == 1e-3
     assert learning_rate(plateau, 0, rows[:5]) == 5e-4
     assert learning_rate(plateau, 0, rows) == 2.5e-4
+
+
+def rows_of(**values):
+    """Rows of a history with some columns given, and 0 in the others."""
+    n_epochs = len(next(iter(values.values())))
+    zero = dict.fromkeys(Epoch.__dataclass_fields__, 0)
+    columns = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return [Epoch(**(zero | columns[i] | {"epoch": i})) for i in range(n_epochs)]
+
+
+def test_the_monitor_decides_best_epoch_early_stopping_and_plateau():
+    rows = rows_of(valid_loss=[3, 2, 1], valid_map=[0.1, 0.9, 0.9], valid_f1=[0.5, 0.4, 0.3])
+    assert [best_epoch(rows, monitor) for monitor in ("loss", "map", "f1")] == [2, 1, 0]
+    assert not is_finished(rows, TrainingConfig(patience=2))
+    assert is_finished(rows, TrainingConfig(patience=2, monitor="f1"))
+    halved = TrainingConfig(schedule="plateau", plateau=1, monitor="f1")
+    assert learning_rate(halved, 3, rows) == halved.learning_rate / 4
+    with pytest.raises(SettingError, match=r"training\.monitor='map' is undefined in epoch 0"):
+        best_epoch(rows_of(valid_map=[math.nan]), "map")
 
 
 def test_normalised_training_clips_have_mean_0_and_deviation_1(tones, tmp_path):
@@ -327,25 +375,116 @@ def test_normalised_training_clips_have_mean_0_and_deviation_1(tones, tmp_path):
     torch.testing.assert_close(every.std(0), torch.ones(16), atol=1e-2, rtol=0)
 
 
-def test_a_clip_that_cannot_be_read_is_set_aside_and_told(tones, tmp_path):
+def test_a_clip_that_cannot_be_read_is_skipped_with_a_warning(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "earmark")
     folder = tmp_path / "data"
     write_tones(folder, 12, seed=5, prefix="train")
-    (folder / "audio" / "train_003.wav").write_bytes(b"RIFF, it says")
-    told = []
-    detector = train(
-        folder / "train_weak.tsv",
-        audio=folder / "audio",
-        out=tmp_path / "run",
-        settings=[*SMALL, ONE_THREAD, "training.max_epochs=1"],
-        tell=told.append,
+    (folder / "audio" / "train_003.wav").write_bytes(b"RIFF, but no audio")
+    (folder / "audio" / "train_005.wav").unlink()
+    with pytest.warns(EarmarkWarning) as caught:
+        detector = train(
+            folder / "train_weak.tsv",
+            audio=folder / "audio",
+            out=tmp_path / "run",
+            overrides=[*SMALL, ONE_THREAD, "training.max_epochs=1"],
+        )
+    missing, unreadable = (str(warning.message) for warning in caught)
+    assert missing.startswith("1 of 12 training clips are missing")
+    assert missing.endswith("train_005.wav.")
+    assert unreadable.startswith("1 of 11 clips cannot be read and are skipped")
+    assert "train_003.wav" in unreadable
+    assert all(warning.filename == __file__ for warning in caught)
+    messages = [record.getMessage() for record in caplog.records]
+    assert "3 of 11 clips are held out for validation." in messages
+    assert any(message.startswith("epoch   0  train loss ") for message in messages)
+    summary = detector.bundle.training
+    assert summary["n_train"] + summary["n_valid"] == 10
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_epochs_are_logged_by_the_first_process_only(tones, tmp_path, caplog, devices):
+    caplog.set_level(logging.INFO, "earmark")
+    run(tones, tmp_path / "run", "training.max_epochs=2", devices=devices)
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message[:9] for message in messages if "loss" in message] == ["epoch   0", "epoch   1"]
+
+
+def test_settings_are_complete_or_built_from_preset_config_and_overrides(tones, tmp_path):
+    tables = (tones / "train_weak.tsv", tones / "valid_weak.tsv", tones / "audio", tmp_path)
+    settings = Settings.load("fast", overrides=[*SMALL, ONE_THREAD, "training.max_epochs=1"])
+    run_config = RunConfig(store=tones / "features")
+    assert train(*tables, settings=settings, run=run_config).labels == ("high", "low")
+    for more in ({"preset": "fast"}, {"config": "c.toml"}, {"overrides": ["training.seed=1"]}):
+        with pytest.raises(SettingError, match=f"cannot be combined with {next(iter(more))}="):
+            train(*tables, settings=settings, **more)
+    with pytest.raises(SettingError, match=r"pass settings such as .* overrides="):
+        train(*tables, settings=["training.seed=1"])
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_validation_metrics_are_those_of_the_saved_network(tones, tmp_path, devices):
+    overrides = ["training.batch_size=3", "training.monitor=map"]
+    detector = run(tones, tmp_path, *overrides, devices=devices)
+    summary, features = detector.bundle.training, detector.bundle.feature_config
+    clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
+    store = build_store(tones / "features", clip_paths(clips), features.raw)
+    scores = predict_clips(detector.predictor, store, clips, features)
+    probs = np.stack([own.clip_level() for own in scores])
+    tags = dict(zip(clips.files, clips.tags, strict=True))
+    estimate = {
+        file: [label for label, p in zip(clips.labels, row, strict=True) if p >= 0.5]
+        for file, row in zip(clips.files, probs, strict=True)
+    }
+    by_file = dict(zip(clips.files, probs, strict=True))
+    scores = clip_scores(tags, estimate, by_file, clips.labels, empty_as_zero=True)
+    assert summary["best_valid_map"] == pytest.approx(scores.mean_average_precision)
+    assert summary["best_valid_f1"] == pytest.approx(scores.f_measure)
+    rows = history(tmp_path)
+    assert summary["best_valid_map"] == max(row.valid_map for row in rows)
+
+
+def test_without_a_validation_tag_only_the_loss_can_be_monitored(tones, tmp_path):
+    (tmp_path / "valid.tsv").write_text("filename\tevent_labels\nvalid_000.wav\t\n")
+    tables = (tones / "train_weak.tsv", tmp_path / "valid.tsv", tones / "audio")
+    overrides = [*SMALL, ONE_THREAD, "training.max_epochs=1"]
+    run_config = RunConfig(store=tones / "features")
+    detector = train(*tables, tmp_path / "loss", overrides=overrides, run=run_config)
+    assert math.isnan(detector.bundle.training["best_valid_map"])
+    with pytest.raises(SettingError, match="no validation clip with a tag"):
+        train(*tables, tmp_path / "f1", overrides=[*overrides, "training.monitor=f1"],
+              run=run_config)  # fmt: skip
+
+
+def test_checkpoint_and_history_from_before_these_metrics_resume_and_plot(tones, tmp_path):
+    run(tones, tmp_path / "whole")
+    run(tones, tmp_path / "old", "training.max_epochs=3")
+    text, tensors = load_tensors(tmp_path / "old" / CHECKPOINT, "checkpoint")
+    values = json.loads(text)
+    for row in values["state"]["history"]:
+        del row["valid_map"], row["valid_f1"]
+    values["state"] |= {"best_loss": 0.5, "best_epoch": 1, "finished": True}
+    save_tensors(tmp_path / "old" / CHECKPOINT, tensors, json.dumps(values))
+    run(tones, tmp_path / "old", resume=True)
+    a, b = weights(tmp_path / "whole"), weights(tmp_path / "old")
+    assert all(a[name].equal(b[name]) for name in a)
+    path = tmp_path / "history.tsv"
+    path.write_text("epoch\ttrain_loss\tvalid_loss\n0\t0.7\t0.6\n1\t0.5\t0.4\n")
+    assert len(plot_history(path).axes) == 1
+    assert len(plot_history(tmp_path / "whole" / HISTORY).axes) == 2
+
+
+def test_a_resume_reads_the_checkpoint_once(tones, tmp_path, monkeypatch):
+    run(tones, tmp_path / "run")
+    reads = []
+    monkeypatch.setattr(
+        "earmark.training.checkpoint.load_tensors",
+        lambda path, kind: reads.append(path) or load_tensors(path, kind),
     )
-    assert any("set apart for validation" in sentence for sentence in told)
-    assert any("train_003.wav" in sentence for sentence in told)
-    about = detector.bundle.training
-    assert about["n_train"] + about["n_valid"] == 11
+    run(tones, tmp_path / "run", resume=True)
+    assert reads == [tmp_path / "run" / CHECKPOINT]
 
 
-def test_tensorboard_gets_its_curves_on_request(tones, tmp_path):
+def test_tensorboard_logs_are_written_on_request(tones, tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra 'tb'")
     run(tones, tmp_path / "run", "training.max_epochs=1", tensorboard=True)
     assert list((tmp_path / "run" / "tensorboard").iterdir())
@@ -377,68 +516,63 @@ def test_micro_batches_are_the_same_clips_in_however_many_processes(n_clips, siz
 def test_micro_batches_give_the_gradient_of_the_whole_batch(tones, tmp_path, monkeypatch):
     """But for batch norm, which is made to forget the batch here."""
     monkeypatch.setattr("earmark.nn.layers.MaskedBatchNorm.forward", lambda self, maps, mask: maps)
-    words = ["training.max_epochs=1", "training.batch_size=24"]
-    run(tones, tmp_path / "whole", *words)
-    run(tones, tmp_path / "parts", *words, "training.micro_batch=5")
-    pairs = [read_checkpoint(tmp_path / name) for name in ("whole", "parts")]
-    (_, a, whole), (_, b, parts) = pairs
-    assert b.history[0].train_loss == pytest.approx(a.history[0].train_loss, rel=1e-5)
-    for name in whole:
-        if "exp_avg" in name and "sq" not in name:  # Adam's mean of the only gradient
-            torch.testing.assert_close(whole[name], parts[name], atol=1e-7, rtol=1e-3, msg=name)
+    overrides = ["training.max_epochs=1", "training.batch_size=24"]
+    run(tones, tmp_path / "whole", *overrides)
+    run(tones, tmp_path / "parts", *overrides, "training.micro_batch=5")
+    a, b = (Checkpoint.read(tmp_path / name) for name in ("whole", "parts"))
+    expected = a.state.history[0].train_loss
+    assert b.state.history[0].train_loss == pytest.approx(expected, rel=1e-5)
+    for index, moments in a.optimizer.items():  # Adam's mean of the only gradient
+        actual = b.optimizer[index]["exp_avg"]
+        torch.testing.assert_close(actual, moments["exp_avg"], atol=1e-7, rtol=1e-3)
 
 
-def test_micro_batches_train_and_resume_to_the_bit(tones, tmp_path):
-    words = ["training.micro_batch=3", "model.dropout=0.2"]
-    run(tones, tmp_path / "a", *words)
-    run(tones, tmp_path / "b", *words)
+def test_micro_batches_train_and_repeat_bit_for_bit(tones, tmp_path):
+    overrides = ["training.micro_batch=3", "model.dropout=0.2"]
+    run(tones, tmp_path / "a", *overrides)
+    run(tones, tmp_path / "b", *overrides)
     a, b = (weights(tmp_path / name) for name in "ab")
     assert all(a[name].equal(b[name]) for name in a)
-    _, state, _ = read_checkpoint(tmp_path / "a")
-    assert state.history[-1].train_loss < state.history[0].train_loss
+    rows = history(tmp_path / "a")
+    assert rows[-1].train_loss < rows[0].train_loss
 
 
 def test_two_processes_follow_one_in_micro_batches_too(tones, tmp_path):
-    curves = []
+    losses = []
     for devices in (1, 2):
         out = tmp_path / str(devices)
-        words = ["training.learning_rate=0.001", "training.batch_size=12"]
-        run(tones, out, *words, "training.micro_batch=4", devices=devices)
-        _, state, _ = read_checkpoint(out)
-        curves.append([(e.train_loss, e.valid_loss) for e in state.history])
-    np.testing.assert_allclose(*curves, rtol=2e-3)
+        overrides = ["training.learning_rate=0.001", "training.batch_size=12"]
+        run(tones, out, *overrides, "training.micro_batch=4", devices=devices)
+        losses.append([(e.train_loss, e.valid_loss) for e in history(out)])
+    np.testing.assert_allclose(*losses, rtol=2e-3)
 
 
-def test_averaging_changes_what_is_kept_and_not_how_it_learns(tones, tmp_path):
-    words = ["training.ema_decay=0.9", "training.max_epochs=3"]
-    run(tones, tmp_path / "whole", *words)
+def test_a_moving_average_changes_the_saved_weights_and_not_the_steps(tones, tmp_path):
+    overrides = ["training.ema_decay=0.9", "training.max_epochs=3"]
+    run(tones, tmp_path / "whole", *overrides)
     run(tones, tmp_path / "plain", "training.max_epochs=3")
     assert not torch.equal(
         weights(tmp_path / "whole")["classifier.weight"],
         weights(tmp_path / "plain")["classifier.weight"],
     )
-    # The steps themselves are the same: only what is validated and kept is another.
-    losses = [
-        [row.train_loss for row in read_checkpoint(tmp_path / name)[1].history]
-        for name in ("whole", "plain")
-    ]
+    losses = [[row.train_loss for row in history(tmp_path / x)] for x in ("whole", "plain")]
     assert losses[0] == losses[1]
 
 
-def test_onsets_and_offsets_are_learned_from_where_they_are_given(tones, tmp_path):
-    words = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
-    strong = run(tones, tmp_path / "strong", *words, strong=tones / "train_strong.tsv")
+def test_a_table_of_onsets_and_offsets_gives_frame_level_training(tones, tmp_path):
+    overrides = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
+    strong = run(tones, tmp_path / "strong", *overrides, strong=tones / "train_strong.tsv")
     assert strong.bundle.training["supervision"] == "strong"
     assert run(tones, tmp_path / "weak").bundle.training["supervision"] == "weak"
     clips = Manifest.read(tones / "valid_strong.tsv", tones / "audio")
     events = read_events(tones / "valid_strong.tsv")
     n_wrong = n_active = 0
     for file, path in zip(clips.files, clips.paths, strict=True):
-        probs = strong.frame_probs(path).probs
+        probs = strong.frame_scores(path).scores
         timed = clips.take([clips.files.index(file)]).with_events(events)
-        truth = read_frame_targets(timed, strong.grid, [0], len(probs))[0].numpy() > 0.5
-        n_wrong += ((probs >= 0.5) != truth).sum()
-        n_active += truth.sum()
+        active = read_frame_targets(timed, strong.grid, [0], len(probs))[0].numpy() > 0.5
+        n_wrong += ((probs >= 0.5) != active).sum()
+        n_active += active.sum()
     assert n_wrong < n_active / 4
 
 
@@ -447,45 +581,43 @@ def test_training_events_must_be_of_the_training_clips(tones, tmp_path):
         run(tones, tmp_path, strong=tones / "valid_strong.tsv")
 
 
-def test_a_teacher_is_learned_from_where_the_tags_allow_for_it(tones, tmp_path):
-    words = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
-    run(tones, tmp_path / "teacher", *words, strong=tones / "train_strong.tsv")
+def test_pseudo_labels_are_the_teachers_frame_level_scores_limited_to_the_tags(tones, tmp_path):
+    overrides = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
+    run(tones, tmp_path / "teacher", *overrides, strong=tones / "train_strong.tsv")
     model = tmp_path / "teacher" / MODEL
-    run(tones, tmp_path / "pupil", *words, "training.frame_loss_weight=1.0", teachers=[model])
-    taught = np.load(tmp_path / "pupil" / PSEUDO_LABELS)
+    run(tones, tmp_path / "student", *overrides, "training.frame_loss_weight=1.0", teachers=[model])
+    labels = np.load(tmp_path / "student" / PSEUDO_LABELS)
     clips = Manifest.read(tones / "train_weak.tsv", tones / "audio")
     teacher, begin = load(model), 0
     for row, path in enumerate(clips.paths):
-        features = log_mel(read_audio(path)[0], teacher.bundle.features).unsqueeze(0)
-        with torch.no_grad():
-            probs = teacher.model(features).frame_probs[0].numpy() * clips.targets[row].numpy()
-        said = taught[begin : begin + len(probs)]
-        np.testing.assert_allclose(said, probs, atol=5e-3)  # features are in half precision
+        probs = teacher.frame_scores(path).scores * clips.targets[row].numpy()
+        ours = labels[begin : begin + len(probs)]
+        np.testing.assert_allclose(ours, probs, atol=5e-3)  # features are in half precision
         begin += len(probs)
-    assert begin == len(taught)
-    # A pupil of frames alone times as well as its teacher, though it has seen tags only.
-    pupil = load(tmp_path / "pupil" / MODEL)
+    assert begin == len(labels)
+    # A student of pseudo-labels alone localizes as well as its teacher, from clip tags.
+    student = load(tmp_path / "student" / MODEL)
     wave_file = clips.paths[int(clips.targets[:, 0].argmax())]
-    one, other = (each.frame_probs(wave_file).probs[:, 0] for each in (teacher, pupil))
+    one, other = (each.frame_scores(wave_file).scores[:, 0] for each in (teacher, student))
     assert np.corrcoef(one, other)[0, 1] > 0.9
 
 
-def test_frames_are_of_events_or_of_teachers(tones, tmp_path):
-    with pytest.raises(SettingError, match="from teachers, not both"):
+def test_frame_level_targets_come_from_events_or_from_teachers(tones, tmp_path):
+    with pytest.raises(SettingError, match="strong= or teachers=, not both"):
         run(tones, tmp_path, strong=tones / "train_strong.tsv", teachers=[tmp_path / MODEL])
 
 
-def test_what_teachers_have_said_is_kept_for_a_training_that_goes_on(tones, tmp_path):
+def test_pseudo_labels_are_kept_when_a_training_resumes(tones, tmp_path):
     for name in ("teacher", "other"):
         run(tones, tmp_path / name, "training.max_epochs=1", f"training.seed={len(name)}")
-    pupil, models = tmp_path / "pupil", [tmp_path / x / MODEL for x in ("teacher", "other")]
-    run(tones, pupil, "training.max_epochs=1", teachers=models[:1])
-    said = (pupil / PSEUDO_LABELS).stat().st_mtime_ns
-    run(tones, pupil, "training.max_epochs=1", teachers=models[:1], resume=True)
-    assert (pupil / PSEUDO_LABELS).stat().st_mtime_ns == said
-    with pytest.raises(SettingError, match=r"teaching\.npy is of other teachers"):
-        run(tones, pupil, "training.max_epochs=1", teachers=models[1:], resume=True)
-    assert (pupil / PSEUDO_LABELS).stat().st_mtime_ns == said
+    student, models = tmp_path / "student", [tmp_path / x / MODEL for x in ("teacher", "other")]
+    run(tones, student, "training.max_epochs=1", teachers=models[:1])
+    written = (student / PSEUDO_LABELS).stat().st_mtime_ns
+    run(tones, student, "training.max_epochs=1", teachers=models[:1], resume=True)
+    assert (student / PSEUDO_LABELS).stat().st_mtime_ns == written
+    with pytest.raises(SettingError, match=r"pseudo_labels\.npy was computed by other teachers"):
+        run(tones, student, "training.max_epochs=1", teachers=models[1:], resume=True)
+    assert (student / PSEUDO_LABELS).stat().st_mtime_ns == written
 
 
 def test_a_teacher_of_other_classes_is_refused(tones, tmp_path):
@@ -494,34 +626,35 @@ def test_a_teacher_of_other_classes_is_refused(tones, tmp_path):
     other = replace(bundle, labels=("a", "b"), decoding=replace(bundle.decoding, labels=("a", "b")))
     path = save_bundle(other, tmp_path / "other.earmark")
     with pytest.raises(SettingError, match="must have the labels"):
-        run(tones, tmp_path / "pupil", teachers=[path])
+        run(tones, tmp_path / "student", teachers=[path])
 
 
 def test_micro_batches_move_running_statistics_as_far_as_the_whole_batch(tones, tmp_path):
-    words = ["training.batch_size=24", "training.max_epochs=1", "training.micro_batch={}"]
+    overrides = ["training.batch_size=24", "training.max_epochs=1", "training.micro_batch={}"]
     moved = {}
     for size in (0, 6):
-        run(tones, tmp_path / str(size), *(word.format(size) for word in words))
+        run(tones, tmp_path / str(size), *(override.format(size) for override in overrides))
         moved[size] = weights(tmp_path / str(size))["blocks.0.0.norm.running_var"]
-    # Each began at 1 and went a tenth of the way; four pieces of a tenth would go a third of it.
+    # The momentum is 0.1 per step; applied to each of four micro-batches, it would be 0.34.
     torch.testing.assert_close(1 - moved[6], 1 - moved[0], rtol=0.15, atol=0)
 
 
-def test_what_is_validated_is_what_is_kept(tones, tmp_path):
+def test_the_validated_weights_are_the_saved_ones(tones, tmp_path):
     detector = run(tones, tmp_path, "training.ema_decay=0.9", "training.max_epochs=4")
     clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
-    store = build_store(tones / "features", clip_paths(clips), detector.bundle.features.raw)
-    said = predict_clips(detector.bundle.build_model(), store, clips, detector.bundle.features)
-    loss = clip_loss(torch.from_numpy(said.clip_probs), clips.targets).item()
+    store = build_store(tones / "features", clip_paths(clips), detector.bundle.feature_config.raw)
+    scores = predict_clips(detector.predictor, store, clips, detector.bundle.feature_config)
+    probs = np.stack([own.clip_level() for own in scores])
+    loss = clip_loss(torch.from_numpy(probs), clips.targets).item()
     assert loss == pytest.approx(detector.bundle.training["best_valid_loss"], abs=1e-5)
 
 
-def test_a_teacher_without_a_share_changes_nothing(tones, tmp_path):
+def test_a_frame_loss_weight_of_0_makes_teachers_irrelevant(tones, tmp_path):
     run(tones, tmp_path / "teacher", "training.max_epochs=1")
     teachers = [tmp_path / "teacher" / MODEL]
-    run(tones, tmp_path / "pupil", "training.frame_loss_weight=0.0", teachers=teachers)
+    run(tones, tmp_path / "student", "training.frame_loss_weight=0.0", teachers=teachers)
     run(tones, tmp_path / "alone")
     run(tones, tmp_path / "half", teachers=teachers)
-    alone, pupil, half = (weights(tmp_path / name) for name in ("alone", "pupil", "half"))
-    torch.testing.assert_close(pupil, alone, rtol=1e-3, atol=1e-5)
+    alone, student, half = (weights(tmp_path / name) for name in ("alone", "student", "half"))
+    torch.testing.assert_close(student, alone, rtol=1e-3, atol=1e-5)
     assert (half["classifier.weight"] - alone["classifier.weight"]).abs().max() > 1e-3

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from earmark.audio.encode import write_audio
     from earmark.data.features import FeatureConfig, log_mel
     from earmark.data.manifest import Manifest
-    from earmark.errors import AudioError, BundleError, DataError, EarmarkError, SettingError
+    from earmark.errors import (
+        AudioError,
+        BundleError,
+        DataError,
+        EarmarkError,
+        EarmarkWarning,
+        SettingError,
+    )
     from earmark.formats.events import Event, read_events, write_events
     from earmark.formats.scores import ScoreTable, read_scores, write_scores
     from earmark.formats.tags import read_tags, write_tags
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
     from earmark.synth.soundbank import Soundbank
     from earmark.training.api import train, tune
     from earmark.training.augmentation import AugmentConfig
-    from earmark.training.settings import Settings, TrainingConfig
+    from earmark.training.settings import RunConfig, Settings, TrainingConfig
 
 _MODULE_OF = {
     "SCENARIO_1": "metrics",
@@ -54,6 +61,7 @@ _MODULE_OF = {
     "Decoding": "inference.decoding",
     "Detector": "inference.detector",
     "EarmarkError": "errors",
+    "EarmarkWarning": "errors",
     "Event": "formats.events",
     "FeatureConfig": "data.features",
     "FrameGrid": "frames",
@@ -63,6 +71,7 @@ _MODULE_OF = {
     "ModelConfig": "nn.model",
     "Pooling": "pooling",
     "Rule": "inference.decoding",
+    "RunConfig": "training.settings",
     "SceneConfig": "synth.scenes",
     "ScoreTable": "formats.scores",
     "Scoring": "metrics.evaluation",
@@ -105,6 +114,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "Decoding",
     "Detector",
     "EarmarkError",
+    "EarmarkWarning",
     "Event",
     "FeatureConfig",
     "FrameGrid",
@@ -114,6 +124,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "ModelConfig",
     "Pooling",
     "Rule",
+    "RunConfig",
     "SceneConfig",
     "ScoreTable",
     "Scoring",

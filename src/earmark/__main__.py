@@ -1,4 +1,4 @@
-"""`python -m earmark` -> the command line."""
+"""`python -m earmark`: the command line."""
 
 from earmark.cli import main
 

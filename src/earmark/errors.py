@@ -64,6 +64,14 @@ class SettingError(EarmarkError, ValueError):
     """
 
 
+class EarmarkWarning(UserWarning):
+    """Something that the caller should fix, but that does not stop the work.
+
+    >>> issubclass(EarmarkWarning, UserWarning)
+    True
+    """
+
+
 def choose(
     kind: str,
     name: str,

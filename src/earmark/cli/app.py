@@ -1,18 +1,23 @@
-"""What all commands share -> the application: options, sentences, JSON, the way out.
+"""What all commands share: the application, common options, logging, JSON, errors.
 
-Bad input prints one sentence on standard error and exits with 2. Rooms are imported inside the
-commands, so that `earmark --help` need not wait for torch.
+Conventions: results go to standard output; log lines, warnings and errors to standard error. Bad
+input prints one sentence and exits with code 2. The library is imported inside the commands, so
+that `earmark --help` does not wait for torch.
 """
 
 import json
 import logging
+import re
 import sys
+import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from earmark.errors import EarmarkError
+from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.runtime.cores import limit_spinning
 
 app = typer.Typer(
@@ -22,29 +27,55 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+logger = logging.getLogger("earmark")
 
 AudioOption = Annotated[
     Path | None, typer.Option("--audio", help="Folder of the recordings that the table names.")
 ]
 ValidAudioOption = Annotated[
-    Path | None, typer.Option(help="Folder of the validation recordings, if it is another.")
+    Path | None, typer.Option(help="Folder of the validation recordings, if it is another one.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BundledOption = Annotated[
     Path | None,
-    typer.Option("--model", "-m", help="Model file; without it, the one in the box."),
+    typer.Option("--model", "-m", help="Model file; by default the bundled pretrained model."),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Where the network runs: cpu, cuda, cuda:1.")]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="Model file, from earmark train.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where the network runs: cpu, cuda.")]
 
 
-def tell(sentence: str) -> None:
-    """Print a sentence on standard error."""
-    print(f"earmark: {sentence}", file=sys.stderr)
+class RegistryCommand(TyperCommand):
+    """A command whose help lists registries, which are imported when the help is shown.
+
+    In the help of an option, "{package.module:NAME}" stands for the keys of that dict.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+
+        def names(match: re.Match[str]) -> str:
+            return ", ".join(getattr(import_module(match[1]), match[2]))
+
+        options: list[Any] = [option for option in self.params if getattr(option, "help", None)]
+        for option in options:
+            option.help = re.sub(r"\{([\w.]+):(\w+)\}", names, option.help)
+        super().format_help(ctx, formatter)
+
+
+class _StderrHandler(logging.Handler):
+    """Prints records as sentences; looks standard error up each time, as progress bars wrap it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(record.getMessage())
+
+
+def tell(message: str) -> None:
+    """Print a message on standard error."""
+    print(f"earmark: {message}", file=sys.stderr)
 
 
 def print_json(values: Any) -> None:
-    """Print plain values as JSON; what is not finite is null."""
+    """Print plain values as JSON; numbers that are not finite are null."""
     from earmark.metrics.report import finite
 
     print(json.dumps(finite(values), indent=2, ensure_ascii=False))
@@ -64,16 +95,25 @@ def _options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log details.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")] = False,
 ) -> None:
-    pass
+    logger.handlers = [_StderrHandler()]
+    logger.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+    show = warnings.showwarning
+
+    def show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, EarmarkWarning):
+            logger.warning("%s", message)
+        else:
+            show(message, category, *where, **more)
+
+    warnings.showwarning = show_warning
+    warnings.simplefilter("always", EarmarkWarning)
 
 
 def main() -> None:
     """Run the command line; the entry point `earmark`."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("earmark: %(message)s"))
-    logging.getLogger("earmark").addHandler(handler)
-    logging.getLogger("earmark").setLevel(logging.INFO)
     try:
         limit_spinning()
         app()

@@ -1,5 +1,6 @@
-"""Words -> train, tune, and what a model file says."""
+"""The commands train, tune and info."""
 
+import logging
 from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,20 +9,26 @@ import typer
 
 from earmark.cli.app import (
     AudioOption,
+    DeviceOption,
     JsonOption,
     ModelOption,
+    RegistryCommand,
     ValidAudioOption,
     app,
+    logger,
     print_json,
     tell,
 )
 
 
-@app.command()
+@app.command(cls=RegistryCommand)
 def train(
-    train: Annotated[Path, typer.Option("--train", help="Table of tags, or folder of classes.")],
+    train: Annotated[
+        Path, typer.Option("--train", help="Table of tags, or folder of class folders.")
+    ],
     valid: Annotated[
-        Path | None, typer.Option("--valid", help="The same for validation; else a share is taken.")
+        Path | None,
+        typer.Option("--valid", help="The same for validation; by default 15 % are held out."),
     ] = None,
     audio: AudioOption = None,
     valid_audio: ValidAudioOption = None,
@@ -31,32 +38,51 @@ def train(
     ] = None,
     teachers: Annotated[
         list[Path] | None,
-        typer.Option("--teacher", help="Model file to learn frames from; may be repeated."),
+        typer.Option("--teacher", help="Teacher model for self-training; may be repeated."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for all that comes of it.")] = Path(
-        "run"
-    ),
-    preset: Annotated[str, typer.Option(help="fast or paper.")] = "fast",
+    out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("run"),
+    preset: Annotated[
+        str, typer.Option(help="One of {earmark.training.settings:PRESETS}.")
+    ] = "fast",
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as in model.pooling=attention.")
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override, such as model.pooling=attention; may be repeated."),
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="Folder of features to share.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Folder of features, to share between trainings.")
+    ] = None,
+    device: DeviceOption = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, under torchrun or SLURM.")] = 1,
-    accelerator: Annotated[str, typer.Option(help="cpu, cuda or auto.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where it stopped.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write its curves.")] = False,
-    licence: Annotated[str, typer.Option(help="Of the weights, for the model file.")] = "",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue from the checkpoint in OUT.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")
+    ] = False,
+    licence: Annotated[str, typer.Option(help="Licence of the weights, for the model file.")] = "",
     attribution: Annotated[
-        list[str] | None, typer.Option(help="Whom recordings are due to; may be repeated.")
+        list[str] | None, typer.Option(help="Credit for recordings; may be repeated.")
     ] = None,
 ) -> None:
     """Train a detector from tags alone."""
-    from earmark.training import api as learning
+    from earmark.training import api
+    from earmark.training.settings import RunConfig
 
+    run = RunConfig(
+        store=store,
+        resume=resume,
+        device=device,
+        devices=devices,
+        nodes=nodes,
+        progress=logger.isEnabledFor(logging.INFO),
+        tensorboard=tensorboard,
+        licence=licence,
+        attribution=tuple(attribution or ()),
+    )
     try:
-        detector = learning.train(
+        detector = api.train(
             train,
             valid,
             audio,
@@ -66,76 +92,72 @@ def train(
             teachers=teachers or (),
             preset=preset,
             config=config,
-            settings=settings or (),
-            store=store,
-            devices=devices,
-            nodes=nodes,
-            accelerator=accelerator,
-            resume=resume,
-            tensorboard=tensorboard,
-            progress=True,
-            licence=licence,
-            attribution=attribution or (),
-            tell=tell,
+            overrides=overrides or (),
+            run=run,
         )
     except KeyboardInterrupt:
-        tell("stopped; go on with the same command and --resume.")
+        tell("Stopped; resume with the same command and --resume.")
         raise typer.Exit(130) from None
-    if not learning.is_first_process():
-        return  # of several under torchrun or SLURM, one speaks
-    about = detector.bundle.training
+    if not api.is_first_process():
+        return
+    summary = detector.bundle.training
     print(
-        f"{out / learning.MODEL}: after {about['n_epochs']} epochs, the best validation loss "
-        f"{about['best_valid_loss']:.4f} is that of epoch {about['best_epoch']}"
+        f"{out / api.MODEL}: after {summary['n_epochs']} epochs, the best is epoch "
+        f"{summary['best_epoch']} with validation loss {summary['best_valid_loss']:.4f}, "
+        f"mAP {summary['best_valid_map']:.3f}, F1 {summary['best_valid_f1']:.3f}"
     )
-    print(f"next: earmark detect RECORDING --model {out / learning.MODEL}")
+    print(f"next: earmark detect RECORDING --model {out / api.MODEL}")
 
 
-@app.command()
+@app.command(cls=RegistryCommand)
 def tune(
     model: ModelOption,
     valid: Annotated[Path, typer.Option("--valid", help="Table of tags, or of events.")],
     audio: Annotated[Path, typer.Option("--audio", help="Folder of its recordings.")],
     strong: Annotated[
-        bool, typer.Option("--strong", help="The table has onsets, offsets.")
+        bool, typer.Option("--strong", help="The table has onsets and offsets.")
     ] = False,
     objective: Annotated[
-        str | None, typer.Option(help="f_measure (of all classes), class_f_measure or error_rate.")
+        str | None,
+        typer.Option(help="One of {earmark.inference.tuning.objectives:OBJECTIVES}."),
     ] = None,
     shared: Annotated[
-        bool, typer.Option("--shared", help="From tags: one gate for all classes, nothing else.")
+        bool,
+        typer.Option("--shared", help="Tune one clip-level threshold for all classes, on tags."),
     ] = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Model file; else in place.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Model file to write; by default in place.")
+    ] = None,
+    device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Search thresholds and post-processing, for each class, on validation recordings."""
+    """Search thresholds and post-processing per class on validation recordings."""
     from earmark.inference.detector import Detector
-    from earmark.training import api as learning
+    from earmark.training import api
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
-    detector = Detector.load(model)
-    tuned, found = learning.tune(
-        detector, valid, audio, strong=strong, shared=shared, tell=tell, **choices
-    )
-    path = tuned.save(out or model)
+    detector = Detector.load(model, device=device)
+    detector, tuned = api.tune(detector, valid, audio, strong=strong, shared=shared, **choices)
+    path = detector.save(out or model)
     if as_json:
-        print_json(found.to_dict())
+        print_json(tuned.to_dict())
         return
-    print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\ttag\tf_before\tf_after")
-    for label, about in found.classes.items():
-        numbers = [*astuple(found.decoding[label]), about.start_f_measure, about.f_measure]
+    print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tf_before\tf_after")
+    for label, of_class in tuned.classes.items():
+        rule = astuple(tuned.decoding[label])
+        numbers = [*rule, of_class.start_f_measure, of_class.f_measure]
         print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
-    print(f"{path}: tuned from {found.supervision} labels, {found.objective} {found.score:.3f}")
+    print(f"{path}: tuned from {tuned.supervision} labels, {tuned.objective} {tuned.score:.3f}")
 
 
 @app.command()
 def info(
     model: Annotated[
-        Path | None, typer.Argument(help="Model file; without it, the one in the box.")
+        Path | None, typer.Argument(help="Model file; by default the bundled pretrained model.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print all that a model file says about itself."""
+    """Print the description of a model file."""
     from earmark.inference.model_file import BUNDLED, load_bundle
 
     model = model or BUNDLED

@@ -177,3 +177,9 @@ def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifes
         mean=tuple(float(value) for value in mean),
         std=tuple(max(float(value), floor) for value in std),
     )
+
+
+def clip_window(store: FeatureStore, clips: Manifest, features: FeatureConfig) -> float:
+    """Return the window of a detector in seconds: the median training clip, within 1 to 30 s."""
+    n_frames = int(np.median([len(store[file]) for file in clips.files]))
+    return min(max(features.grid.onset(n_frames), 1.0), 30.0)

@@ -28,6 +28,7 @@ from earmark.plots import plot_detection, plot_hierarchy, plot_history, save
 from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
 from earmark.training.api import MODEL, train
 from earmark.training.checkpoint import HISTORY
+from earmark.training.settings import RunConfig
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +129,8 @@ def run_demo(out: Path, seed: int = 0) -> DemoReport:
         parts["train"],
         parts["valid"],
         out=out / "run",
-        settings=(*SETTINGS, f"training.seed={seed}"),
-        progress=True,
+        overrides=(*SETTINGS, f"training.seed={seed}"),
+        run=RunConfig(progress=True),
     )
     about = detector.bundle.training
     logger.info("Trained %d epochs; thresholds are tuned on tags only.", about["n_epochs"])

@@ -44,6 +44,7 @@ from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, psds_scores
 from earmark.metrics.segment import count_segments
 from earmark.training.api import MODEL, readable, train
+from earmark.training.settings import RunConfig
 
 FEATURES = "features"
 FROM_TAGS: Mapping[str, Mapping[str, Any]] = {  # tuning -> arguments of `tune_clip_thresholds`
@@ -276,16 +277,15 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
 
 def train_run(workspace: Workspace, run: Run) -> Detector:
     """Train a run in its folder; its teachers must be trained already."""
-    workspace.compute_features(run)
+    store = workspace.compute_features(run)
     return train(
-        workspace.clips(run.train),
+        readable(workspace.clips(run.train), store),
         workspace.valid,
         out=workspace.folder / run.folder,
         strong=run.train_events,
         teachers=[workspace.model_path(teacher) for teacher in run.teachers],
         settings=run.settings,
-        store=workspace.store_path(run),
-        resume=True,
+        run=RunConfig(store=workspace.store_path(run), resume=True),
     )
 
 

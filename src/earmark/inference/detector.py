@@ -65,7 +65,9 @@ class Detector:
     True
     """
 
-    def __init__(self, bundle: Bundle, device: str = "cpu", threads: int = 0) -> None:
+    def __init__(
+        self, bundle: Bundle, device: str | torch.device = "cpu", threads: int = 0
+    ) -> None:
         self.bundle = bundle
         self.grid = bundle.model_config.output_grid(bundle.feature_config.grid)
         window = bundle.feature_config.grid.count(bundle.window)

@@ -230,6 +230,21 @@ def _ratio(total: NDArray[np.float64], weight: NDArray[np.float64]) -> Floats32:
     return (total / weight).astype(np.float32)
 
 
+def read_log_mels(
+    store: FeatureStore, files: Iterable[str], feature_config: FeatureConfig
+) -> Iterator[list[Tensor]]:
+    """Yield the normalised log-mel of each clip in a store, as `Predictor.predict` takes it.
+
+    Args:
+        store: of the raw log-mels.
+        files: names of the clips.
+        feature_config: with the normalisation.
+    """
+    normalise = Normalise(feature_config.mean, feature_config.std)
+    for file in files:
+        yield [normalise(torch.from_numpy(store[file].astype(np.float32)))]
+
+
 def predict_clips(
     predictor: Predictor, store: FeatureStore, clips: Manifest, feature_config: FeatureConfig
 ) -> list[FrameScores]:
@@ -241,10 +256,7 @@ def predict_clips(
         clips: which clips; their labels are those of the network.
         feature_config: of the network, with its normalisation.
     """
-    normalise = Normalise(feature_config.mean, feature_config.std)
-    recordings = (
-        [normalise(torch.from_numpy(store[file].astype(np.float32)))] for file in clips.files
-    )
+    recordings = read_log_mels(store, clips.files, feature_config)
     grid = predictor.config.output_grid(feature_config.grid)
     return [
         FrameScores(frame_scores, clips.labels, grid, clip_scores=clip_scores)

@@ -218,23 +218,34 @@ def plot_detection(
 
 
 def plot_history(history: str | os.PathLike[str]) -> "Figure":
-    r"""Draw the losses of a training from its `history.tsv`; the best epoch is marked.
+    r"""Plot the losses of a training from its `history.tsv`, and validation mAP and F1 if present.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     table = Path(folder, "history.tsv")
-    ...     _ = table.write_text("epoch\ttrain_loss\tvalid_loss\n1\t0.7\t0.7\n2\t0.5\t0.6\n")
-    ...     plot_history(table).axes[0].get_ylabel()
-    'cross entropy'
+    ...     path = Path(folder, "history.tsv")
+    ...     _ = path.write_text("epoch\ttrain_loss\tvalid_loss\n0\t0.7\t0.6\n")
+    ...     len(plot_history(path).axes)
+    1
     """
     names, *rows = (line.split("\t") for line in Path(history).read_text().splitlines())
     columns = dict(zip(names, np.array(rows, dtype=float).T, strict=True))
-    figure = new_figure(figsize=(6, 3.5))
-    axes = figure.subplots()
-    axes.plot(columns["epoch"], columns["train_loss"], color=BLUE, label="training")
-    axes.plot(columns["epoch"], columns["valid_loss"], color=RED, label="validation")
-    best = int(columns["valid_loss"].argmin())
-    axes.plot(columns["epoch"][best], columns["valid_loss"][best], "o", color=RED, label="best")
-    axes.set(xlabel="epoch", ylabel="cross entropy", ylim=(0, None))
-    axes.legend()
+    metrics = {
+        label: columns[name]
+        for name, label in (("valid_map", "mAP"), ("valid_f1", "F1"))
+        if name in columns
+    }
+    n_panels = 2 if metrics else 1
+    figure = new_figure(figsize=(1 + 5 * n_panels, 3.5))
+    panels = figure.subplots(1, n_panels, squeeze=False)[0]
+    epochs, valid_loss = columns["epoch"], columns["valid_loss"]
+    panels[0].plot(epochs, columns["train_loss"], color=BLUE, label="training")
+    panels[0].plot(epochs, valid_loss, color=RED, label="validation")
+    lowest = int(valid_loss.argmin())
+    panels[0].plot(epochs[lowest], valid_loss[lowest], "o", color=RED, label="lowest")
+    panels[0].set(xlabel="epoch", ylabel="cross entropy", ylim=(0, None))
+    for (label, values), colour in zip(metrics.items(), (BLUE, RED), strict=False):
+        panels[1].plot(epochs, values, color=colour, label=f"validation {label}")
+        panels[1].set(xlabel="epoch", ylabel="clip-level score", ylim=(0, 1))
+    for axes in panels:
+        axes.legend()
     return figure

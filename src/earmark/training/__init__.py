@@ -1,1 +1,1 @@
-"""Weakly labelled clips -> a trained detector: settings, augmentation, loop, checkpoints."""
+"""Training of detectors from weakly labelled clips: settings, augmentation, loop, checkpoints."""

@@ -1,12 +1,12 @@
-"""Where a training stands <-> one safetensors file, so that it can go on from there.
+"""The checkpoint of a training, one safetensors file from which it can resume.
 
-Conventions: written beside, flushed to the disk and moved into place, so that there is always a
-whole checkpoint, the last or the one before. Nothing in it is code.
+Conventions: checkpoints are written atomically, so there is always a complete one, the last or the
+one before. A checkpoint contains no code. Old ones are patched forward when they are read.
 """
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,124 +16,148 @@ from torch import Tensor
 
 from earmark.errors import SettingError
 from earmark.files import atomic_write
-from earmark.nn.model import Model
 from earmark.tensors import load_tensors, save_tensors
 
 CHECKPOINT = "checkpoint.safetensors"
 HISTORY = "history.tsv"
 
+Weights = Mapping[str, Tensor]
+
+_EMA = "average"  # prefix of the averaged weights in the file, since its first version
+
 
 @dataclass(frozen=True)
 class Epoch:
-    """One row of the history."""
+    """One row of the history.
+
+    Args:
+        epoch: counted from 0.
+        learning_rate: at the beginning of the epoch.
+        train_loss: mean over the training clips, augmentation included.
+        valid_loss: mean clip-level cross entropy over the validation clips.
+        valid_map: mean average precision of the clip probabilities over the classes.
+        valid_f1: micro F1 of the clip tags at a threshold of 0.5.
+        seconds: duration, validation included.
+
+    >>> Epoch(0, 1e-3, 0.5, 0.4, 0.7, 0.6, 9.0).valid_map
+    0.7
+    """
 
     epoch: int
     learning_rate: float
     train_loss: float
     valid_loss: float
+    valid_map: float
+    valid_f1: float
     seconds: float
 
 
 @dataclass
 class State:
-    """Where a training stands: after `step` steps of `epoch`, both counted from 0."""
+    """The progress of a training: `step` steps of `epoch` are done, both counted from 0.
+
+    `loss_sum`, `n_clips` and `seconds` are those of the current epoch so far.
+
+    >>> State(epoch=2).step
+    0
+    """
 
     epoch: int = 0
     step: int = 0
     loss_sum: float = 0.0
     n_clips: int = 0
     seconds: float = 0.0
-    best_loss: float = math.inf
-    best_epoch: int = -1
-    finished: bool = False
     history: list[Epoch] = field(default_factory=list)
 
-    def end_epoch(self, row: Epoch, patience: int, max_epochs: int) -> bool:
-        """Note the epoch and stand at the beginning of the next; return if it was the best.
 
-        >>> state = State()
-        >>> state.end_epoch(Epoch(0, 1e-3, 0.5, 0.4, 9.0), patience=1, max_epochs=9)
-        True
-        >>> state.end_epoch(Epoch(1, 1e-3, 0.4, 0.6, 9.0), patience=1, max_epochs=9)
-        False
-        >>> state.finished
-        True
-        """
-        is_best = row.valid_loss < self.best_loss
-        if is_best:
-            self.best_loss, self.best_epoch = row.valid_loss, row.epoch
-        self.history.append(row)
-        self.epoch, self.step = self.epoch + 1, 0
-        self.loss_sum, self.n_clips, self.seconds = 0.0, 0, 0.0
-        self.finished = row.epoch - self.best_epoch >= patience or self.epoch >= max_epochs
-        return is_best
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything that a training needs to resume.
 
+    Args:
+        state: its progress.
+        model: weights after the last step.
+        best: weights to use, those of the best or of the last epoch.
+        ema: moving average of the weights; empty without averaging.
+        optimizer: Adam's moments, by number of the parameter.
+        requirements: what must be the same to resume, such as a fingerprint of the settings.
 
-def save_checkpoint(
-    out: Path,
-    model: Model,
-    optimizer: Any,
-    state: State,
-    best: dict[str, Tensor],
-    average: dict[str, Tensor],
-    about: dict[str, str],
-) -> None:
-    """Write all that is needed to go on; `about` says what must be the same when going on."""
-    kinds = {"model": model.state_dict(), "best": best, "average": average}
-    tensors = {f"{kind}.{name}": x for kind, named in kinds.items() for name, x in named.items()}
-    for index, values in optimizer.state_dict()["state"].items():
-        for name, value in values.items():
-            tensors[f"adam.{index}.{name}"] = torch.as_tensor(value)
-    text = json.dumps({"about": about, "state": asdict(state)})
-    save_tensors(out / CHECKPOINT, tensors, text)
+    >>> import tempfile
+    >>> weights = {"bias": torch.zeros(2)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Checkpoint(State(epoch=3), weights, weights, {}, {}, {"seed": "0"}).write(Path(folder))
+    ...     Checkpoint.read(Path(folder), {"seed": "0"}).state.epoch
+    3
+    """
 
+    state: State
+    model: Weights
+    best: Weights
+    ema: Weights
+    optimizer: Mapping[int, Mapping[str, Any]]
+    requirements: Mapping[str, str]
 
-def load_checkpoint(
-    out: Path, model: Model, optimizer: Any, about: dict[str, str]
-) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
-    """Put model and optimizer back where they were; return state, best weights and average."""
-    check_checkpoint(out, about)
-    _, state, tensors = read_checkpoint(out)
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "average": {}}
-    adam: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        kind, _, rest = name.partition(".")
-        if kind == "adam":
-            index, _, key = rest.partition(".")
-            adam.setdefault(int(index), {})[key] = value
-        else:
-            parts[kind][rest] = value
-    model.load_state_dict(parts["model"])
-    full = optimizer.state_dict()
-    full["state"] = adam
-    optimizer.load_state_dict(full)
-    return state, parts["best"], parts["average"]
+    def write(self, folder: Path) -> None:
+        """Write the checkpoint of a training in `folder`."""
+        groups = {"model": self.model, "best": self.best, _EMA: self.ema}
+        tensors = {f"{group}.{name}": x for group, of in groups.items() for name, x in of.items()}
+        for index, values in self.optimizer.items():
+            for name, value in values.items():
+                tensors[f"adam.{index}.{name}"] = torch.as_tensor(value)
+        text = json.dumps({"about": dict(self.requirements), "state": asdict(self.state)})
+        save_tensors(folder / CHECKPOINT, tensors, text)
 
-
-def check_checkpoint(out: Path, about: dict[str, str]) -> None:
-    """Raise unless the checkpoint in `out` can be gone on with; none at all is a beginning."""
-    if not (out / CHECKPOINT).exists():
-        return
-    found, _, _ = read_checkpoint(out)
-    for what, wanted in about.items():
-        if found.get(what) != wanted:
-            raise SettingError(
-                f"{out / CHECKPOINT} was written with another {what}; resume with what it was "
-                f"started with, or train into another folder. Got {wanted}, not {found.get(what)}."
-            )
+    @classmethod
+    def read(cls, folder: Path, requirements: Mapping[str, str] | None = None) -> "Checkpoint":
+        """Read the checkpoint in `folder`; raise if it does not meet the requirements."""
+        path = folder / CHECKPOINT
+        text, tensors = load_tensors(path, "checkpoint")
+        values = json.loads(text)
+        written_with = values["about"]
+        for what, wanted in (requirements or {}).items():
+            if written_with.get(what) != wanted:
+                raise SettingError(
+                    f"{path} was written with another {what}; resume with the original one, or "
+                    f"train into another folder. Got {wanted}, not {written_with.get(what)}."
+                )
+        groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, _EMA: {}}
+        adam: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            group, _, rest = name.partition(".")
+            if group == "adam":
+                index, _, key = rest.partition(".")
+                adam.setdefault(int(index), {})[key] = value
+            else:
+                groups[group][rest] = value
+        return cls(
+            _read_state(values["state"]),
+            groups["model"],
+            groups["best"],
+            groups[_EMA],
+            adam,
+            written_with,
+        )
 
 
-def read_checkpoint(out: Path) -> tuple[dict[str, str], State, dict[str, Tensor]]:
-    """Return what a checkpoint was written with, where the training stood, and its tensors."""
-    text, tensors = load_tensors(out / CHECKPOINT, "checkpoint")
-    values = json.loads(text)
-    state = values["state"]
-    state["history"] = [Epoch(**row) for row in state["history"]]
-    return values["about"], State(**state), tensors
+def _read_state(values: dict[str, Any]) -> State:
+    """Read the state; old ones lack two metrics, and repeat what follows from the history."""
+    for name in ("best_loss", "best_epoch", "finished"):
+        values.pop(name, None)
+    unknown = {"valid_map": math.nan, "valid_f1": math.nan}
+    history = [Epoch(**(unknown | row)) for row in values.pop("history")]
+    return State(history=history, **values)
 
 
 def write_history(path: Path, history: Sequence[Epoch]) -> None:
-    """Write the table of epochs, beside and moved into place."""
+    r"""Write the table of epochs.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, HISTORY)
+    ...     write_history(path, [Epoch(0, 1e-3, 0.5, 0.4, 0.7, 0.6, 9.0)])
+    ...     print(path.read_text().splitlines()[1].replace("\t", " "))
+    0 0.001 0.5 0.4 0.7 0.6 9
+    """
     names = list(Epoch.__dataclass_fields__)
     lines = ["\t".join(names)]
     lines += ["\t".join(f"{getattr(row, name):.6g}" for name in names) for row in history]

@@ -1,8 +1,8 @@
-"""Teacher models -> pseudo-labels of every frame of the training clips, and their batches.
+"""Self-training: frame-level pseudo-labels of the training clips, from teacher models.
 
-Conventions: pseudo-labels are the mean frame probabilities of the teachers; where a clip is not
-tagged with a class they are 0, since the teachers are known to be wrong there. Those of all clips
-are one .npy file (frames, classes) in half precision, clip after clip.
+Conventions: pseudo-labels are the mean frame probabilities of the teachers. They are 0 for classes
+that a clip is not tagged with, since the teachers are known to be wrong there. The pseudo-labels of
+all clips are one .npy file (frames, classes) in half precision, clip after clip.
 """
 
 import hashlib
@@ -27,21 +27,42 @@ from earmark.training.settings import Settings
 
 
 class PseudoLabels:
-    """What teachers say of every frame of the training clips; see `earmark.inference.predictions`."""
+    """The pseudo-labels of the training clips, read from their file.
 
-    def __init__(self, path: Path, store: FeatureStore, clips: Manifest, pool: int) -> None:
-        self.frames, self.pool = np.load(path, mmap_mode="r"), pool
-        lengths = [pooled_length(len(store[file]), pool) for file in clips.files]
-        self.ends = np.cumsum(lengths)
+    Args:
+        path: the .npy file.
+        store: features of the clips, for their lengths.
+        clips: the training clips, in the order of the file.
+        time_pool: feature frames per output frame of the network.
+
+    >>> import tempfile
+    >>> from earmark.data.features import FeatureConfig
+    >>> from earmark.data.manifest import clip_paths
+    >>> from earmark.data.store import build_store
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 1, scenes)
+    ...     clips = Manifest.read(f"{folder}/weak.tsv", f"{folder}/audio")
+    ...     store = build_store(f"{folder}/features", clip_paths(clips), FeatureConfig())
+    ...     path = Path(folder, "pseudo_labels.npy")
+    ...     np.save(path, np.full((50, 1), 0.5, np.float16))
+    ...     PseudoLabels(path, store, clips, time_pool=4).read([0], n_frames=200).unique()
+    tensor([0.5000])
+    """
+
+    def __init__(self, path: Path, store: FeatureStore, clips: Manifest, time_pool: int) -> None:
+        self.frames, self.time_pool = np.load(path, mmap_mode="r"), time_pool
+        self.ends = np.cumsum([pooled_length(len(store[file]), time_pool) for file in clips.files])
 
     def read(self, rows: Sequence[int], n_frames: int) -> Tensor:
-        """Return (batch, frames, classes) with as many frames as the features have."""
+        """Return targets (batch, n_frames, classes) on the frame grid of the features."""
         targets = torch.zeros(len(rows), n_frames, self.frames.shape[1])
         for at, row in enumerate(rows):
             begin = self.ends[row - 1] if row else 0
-            said = torch.from_numpy(np.array(self.frames[begin : self.ends[row]], np.float32))
-            said = said.repeat_interleave(self.pool, 0)[:n_frames]
-            targets[at, : len(said)] = said
+            labels = torch.from_numpy(np.array(self.frames[begin : self.ends[row]], np.float32))
+            labels = labels.repeat_interleave(self.time_pool, 0)[:n_frames]
+            targets[at, : len(labels)] = labels
         return targets
 
 
@@ -53,36 +74,57 @@ def write_pseudo_labels(
     settings: Settings,
     keep: bool = False,
 ) -> None:
-    """Write what teachers say of every frame of the clips, where their tags allow for it.
+    """Compute the pseudo-labels of the clips and write them to `path`.
 
-    With `keep`, what they have said before stays, and must be of the same model files: computed
-    anew, on another number of threads, it might differ in a last digit.
+    With `keep`, an existing file stays, and must come from the same teachers: computed again with
+    another number of threads, it might differ in the last digit.
+
+    >>> import tempfile
+    >>> from earmark.data.manifest import clip_paths
+    >>> from earmark.data.store import build_store
+    >>> from earmark.inference.model_file import BUNDLED
+    >>> from earmark.synth.scenes import SceneConfig, write_scenes
+    >>> bundle = load_bundle(BUNDLED)
+    >>> settings = Settings(features=bundle.feature_config, model=bundle.model_config)
+    >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_scenes(folder, 1, scenes)
+    ...     clips = Manifest.read(f"{folder}/weak.tsv", f"{folder}/audio", bundle.labels)
+    ...     store = build_store(f"{folder}/features", clip_paths(clips), settings.features)
+    ...     path = Path(folder, "pseudo_labels.npy")
+    ...     write_pseudo_labels(path, [BUNDLED], store, clips, settings)
+    ...     np.load(path).shape == (50, len(bundle.labels))
+    True
     """
     note = path.with_suffix(".json")
-    about = [hashlib.sha256(Path(teacher).read_bytes()).hexdigest() for teacher in teachers]
-    text = json.dumps({"teachers": about}).encode()
+    digests = [hashlib.sha256(Path(teacher).read_bytes()).hexdigest() for teacher in teachers]
+    text = json.dumps({"teachers": digests}).encode()
     if keep and note.exists():
         if note.read_bytes() == text:
             return
-        raise SettingError(f"{path} is of other teachers; go on with those, or choose another out.")
+        raise SettingError(
+            f"{path} was computed by other teachers; resume with those, or choose another out=."
+        )
     bundles = [load_bundle(teacher) for teacher in teachers]
-    for bundle in bundles:
+    for teacher, bundle in zip(teachers, bundles, strict=True):
         if bundle.labels != clips.labels or bundle.feature_config.raw != settings.features.raw:
             raise SettingError(
-                "A teacher must have the labels and the features of the training. Got one of "
-                f"{', '.join(bundle.labels)}."
+                "A teacher must have the labels and the features of the training. Got "
+                f"{os.fspath(teacher)} with the labels {', '.join(bundle.labels)}."
             )
         if bundle.model_config.time_pool != settings.model.time_pool:
             raise SettingError(
-                "A teacher must have as many frames a second as the network that it teaches."
+                "A teacher must have the frame rate of the network that it trains. Got "
+                f"{os.fspath(teacher)} with a time pooling of {bundle.model_config.time_pool} "
+                f"in place of {settings.model.time_pool}."
             )
     scores = mean_scores(
         predict_clips(Detector(bundle).predictor, store, clips, bundle.feature_config)
         for bundle in bundles
     )
     tags = clips.targets.numpy()
-    taught = [own.scores * tag for own, tag in zip(scores, tags, strict=True)]
+    labels = [own.scores * tag for own, tag in zip(scores, tags, strict=True)]
+    note.unlink(missing_ok=True)
     with atomic_path(path) as part:
-        np.save(part, np.concatenate(taught).astype(np.float16))
-        note.unlink(missing_ok=True)
+        np.save(part, np.concatenate(labels).astype(np.float16))
     atomic_write(note, text)

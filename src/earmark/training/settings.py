@@ -1,13 +1,16 @@
-"""A preset, a file and overrides on the command line -> every setting of a training, strictly.
+"""All settings of a training: presets, TOML files and overrides, checked strictly.
 
-Conventions: a setting is named by section and field, `model.pooling`; later sources win (preset,
-then TOML file, then overrides). An unknown name is an error that suggests the nearest known one, and so
-is a value of the wrong type: nothing is guessed and nothing is dropped.
+Conventions: a setting is named by section and field, such as `model.pooling`. Later sources win:
+preset, then TOML file, then overrides. An unknown name is an error that suggests the nearest known
+one, and so is a value of the wrong type: nothing is guessed and nothing is dropped.
+
+`Settings` holds what decides the result of a training, `RunConfig` how and where it runs.
 """
 
 import math
+import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,43 +24,57 @@ from earmark.training.augmentation import AugmentConfig
 
 SCHEDULES = ("constant", "cosine", "plateau")
 CHECKPOINTS = ("best", "last")
+MONITORS = ("loss", "map", "f1")
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
 # Section -> setting -> its name in model files, results and checkpoints of format 1.
 FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
     "features": {"sample_rate": "rate"},
     "training": {"checkpoint": "keep", "ema_decay": "average", "frame_loss_weight": "frame_share"},
     "augment": {"mixing": "overlay", "eq_db": "filter_db"},
 }
-PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
+# Section -> settings that are newer than the first results: at their defaults they are left out of
+# fingerprints, so that those results stay valid.
+ADDED: Mapping[str, Sequence[str]] = {"training": ("monitor",)}
 
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How a network is trained; the defaults are the paper's.
+    """How a network is trained; the defaults are those of the paper.
 
     Args:
-        batch_size: clips in a step, over all processes together.
-        micro_batch: clips that go through the network at once, over all processes together; 0 is
-            the whole batch. A step is still one of the whole batch, but batch norm's statistics are
-            those of a micro-batch.
+        batch_size: clips per step, over all processes.
+        micro_batch: clips per forward pass, over all processes; 0 is the whole batch. Gradients
+            are accumulated over the batch, but batch normalization uses the statistics of each
+            micro-batch.
         learning_rate: of Adam.
-        max_epochs: passes over the training clips at most.
-        patience: epochs without a better validation loss after which training stops.
-        checkpoint: the weights of the "best" epoch by validation loss, or of the "last".
-        seed: of weights, order, dropout and augmentation.
-        balanced: draw classes alike instead of clips alike.
-        schedule: learning rate "constant", "cosine" (falls to 1 % at max_epochs) or "plateau" (is
-            halved after every `plateau` epochs without a better validation loss).
-        plateau: epochs, for that.
+        max_epochs: largest number of passes over the training clips.
+        patience: epochs without an improvement of the monitored value after which training stops.
+        monitor: the validation value that decides the best epoch, early stopping and the plateau
+            schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
+            (micro F1 of the clip tags at a threshold of 0.5).
+        checkpoint: which weights to use, those of the "best" epoch or of the "last".
+        seed: of initial weights, order of clips, dropout and augmentation.
+        balanced: sample classes uniformly instead of clips.
+        schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs) or
+            "plateau" (halved after every `plateau` epochs without an improvement).
+        plateau: epochs, for that schedule.
         warmup: epochs over which the learning rate rises to its value.
-        gradient_clip: largest norm of the gradient; 0 is none.
+        gradient_clip: largest norm of the gradient; 0 is no clipping.
         weight_decay: decoupled, as in AdamW; 0 is plain Adam.
-        frame_loss_weight: of the loss that comes from the frames where teachers tell them; the rest is
-            that of the tags.
-        ema_decay: how much of it the average of the weights over the steps keeps at a step, such as
-            0.999; the average is then what is validated and kept. 0 is none.
+        frame_loss_weight: weight of the frame-level loss in self-training, 0 to 1; the clip-level
+            loss has the rest.
+        ema_decay: decay per step of the exponential moving average of the weights, such as 0.999;
+            the averaged weights are then validated and saved. 0 is no averaging.
         precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
-        threads: of each process; 0 shares the cores among the processes.
+        threads: per process; 0 divides the cores among the processes.
         checkpoint_seconds: a checkpoint is written after every epoch, and this often within one.
+
+    >>> TrainingConfig(schedule="cosine").max_epochs
+    100
+    >>> TrainingConfig(monitor="losses")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no training.monitor 'losses'; did you mean 'loss'? ...
     """
 
     batch_size: int = 128
@@ -65,6 +82,7 @@ class TrainingConfig:
     learning_rate: float = 1e-3
     max_epochs: int = 100
     patience: int = 10
+    monitor: str = "loss"
     checkpoint: str = "best"
     seed: int = 0
     balanced: bool = False
@@ -80,9 +98,10 @@ class TrainingConfig:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        choose("schedule of the learning rate", self.schedule, SCHEDULES)
-        choose("precision", self.precision, PRECISIONS)
-        choose("checkpoint to use", self.checkpoint, CHECKPOINTS)
+        choose("training.schedule", self.schedule, SCHEDULES)
+        choose("training.precision", self.precision, PRECISIONS)
+        choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
+        choose("training.monitor", self.monitor, MONITORS)
         for name in ("batch_size", "max_epochs", "patience", "plateau"):
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
@@ -110,10 +129,46 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that decides a training, but for its data.
+class RunConfig:
+    """How and where a training runs, and what it writes: nothing that changes what is learned.
 
-    >>> Settings.load("fast", overrides=["model.pooling=attention", "training.seed=7"]).training.seed
+    Args:
+        store: folder of the computed features, which several trainings may share; by default
+            `features` in the output folder.
+        resume: continue from the checkpoint in the output folder, if there is one.
+        device: "cpu", "cuda" or "auto".
+        devices: processes on this machine, one per device.
+        nodes: machines, each running the same command under torchrun or SLURM.
+        progress: show progress bars where standard error is a terminal.
+        tensorboard: write TensorBoard logs to `tensorboard` in the output folder.
+        licence: of the weights, written to the model file.
+        attribution: credits for the recordings, written to the model file.
+
+    >>> RunConfig(device="cpu", resume=True).devices
+    1
+    """
+
+    store: str | os.PathLike[str] | None = None
+    resume: bool = False
+    device: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+    progress: bool = False
+    tensorboard: bool = False
+    licence: str = ""
+    attribution: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "nodes"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more. Got {getattr(self, name)!r}.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a training, except for its data.
+
+    >>> Settings.load("fast", overrides=["model.pooling=exp", "training.seed=7"]).training.seed
     7
     >>> Settings.load("fast", overrides=["model.poolin=attention"])
     Traceback (most recent call last):
@@ -129,7 +184,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.model.n_mels != self.features.n_mels:
             raise SettingError(
-                "model.n_mels and features.n_mels must be the same. "
+                "model.n_mels and features.n_mels must be equal. "
                 f"Got {self.model.n_mels} and {self.features.n_mels}."
             )
 
@@ -140,7 +195,11 @@ class Settings:
         config: str | Path | None = None,
         overrides: Iterable[str] = (),
     ) -> "Settings":
-        """Return a preset, changed by a TOML file and then by overrides 'section.field=value'."""
+        """Return a preset, changed by a TOML file and then by overrides 'section.field=value'.
+
+        >>> Settings.load("paper", overrides=["training.max_epochs=20"]).training.max_epochs
+        20
+        """
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
         if config is not None:
             _merge(tree, read_toml(Path(config)), str(config))
@@ -148,12 +207,12 @@ class Settings:
             name, equals, text = override.partition("=")
             section, dot, key = name.strip().partition(".")
             if not equals or not dot:
-                raise SettingError(f"A setting is section.field=value. Got {override!r}.")
-            _merge(tree, {section: {key: _parse(text.strip())}}, "--set")
+                raise SettingError(f"An override is section.field=value. Got {override!r}.")
+            _merge(tree, {section: {key: _parse(text.strip())}}, f"override {override!r}")
         return cls._finish(tree)
 
     def changed(self, changes: Mapping[str, Any], where: str) -> "Settings":
-        """Return the same with some settings changed; `where` they come from is told in errors.
+        """Return a copy with some settings changed; errors name `where` the changes come from.
 
         >>> Settings().changed({"model": {"pooling": "exp"}}, "here").model.pooling
         'exp'
@@ -168,10 +227,11 @@ class Settings:
         return cls.from_dict(tree)
 
     def deciding(self) -> dict[str, dict[str, Any]]:
-        """Return the settings that decide what is learned, for fingerprints: not the machine's.
+        """Return the settings that decide what is learned, for fingerprints.
 
-        Under their first names (`FIRST_NAMES`), so that a renamed setting keeps the fingerprint of
-        results and checkpoints that were written before.
+        Without what depends on the machine only, under their first names (`FIRST_NAMES`), and
+        without newer settings (`ADDED`) at their defaults: the fingerprints of results and
+        checkpoints that were written before stay the same.
 
         >>> Settings().deciding()["training"]["average"]
         0.0
@@ -179,56 +239,71 @@ class Settings:
         tree = self.to_dict()
         for name in ("threads", "checkpoint_seconds"):
             del tree["training"][name]
+        for section, added in ADDED.items():
+            for name in added:
+                if tree[section][name] == _SECTIONS[section].__dataclass_fields__[name].default:
+                    del tree[section][name]
         for section, names in FIRST_NAMES.items():
             for name, first in names.items():
                 tree[section][first] = tree[section].pop(name)
         return tree
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the settings as plain values, to be written and read back."""
+        """Return the settings as plain values; `from_dict` reads them back.
+
+        >>> Settings.from_dict(Settings().to_dict()) == Settings()
+        True
+        """
         return asdict(self)
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Mapping[str, Any]]) -> "Settings":
-        """Return settings from plain values; types are checked."""
+        """Return settings from plain values; types are checked.
+
+        >>> Settings.from_dict(Settings().to_dict()).training.batch_size
+        128
+        """
         return cls(**{name: build(kind, name, tree[name]) for name, kind in _SECTIONS.items()})
 
     def for_classes(self, n_classes: int) -> "Settings":
-        """Return the same with a network of that many classes."""
+        """Return a copy whose network has this number of classes.
+
+        >>> Settings().for_classes(3).model.n_classes
+        3
+        """
         return replace(self, model=replace(self.model, n_classes=n_classes))
 
 
 def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: str) -> None:
     """Change `tree` in place; every name must be there already."""
     known = [f"{section}.{key}" for section, values in tree.items() for key in values]
-    # These follow from the data and from each other.
+    # These are derived from the data or from other settings.
     fixed = ("model.n_classes", "model.n_mels", "features.mean", "features.std")
     known = [name for name in known if name not in fixed]
     for section, values in changes.items():
         if not isinstance(values, Mapping):
             raise SettingError(
-                f"{where}: settings stand in sections, as in [training] or training.seed=1. "
+                f"{where}: settings belong to sections, as in [training] or training.seed=1. "
                 f"Got {section} = {values!r}."
             )
         for key, value in values.items():
             choose("setting", f"{section}.{key}", known)
-            if isinstance(value, bool) != isinstance(tree[section][key], bool):
-                wanted = (
-                    "true or false" if isinstance(tree[section][key], bool) else "no such override"
-                )
+            is_bool = isinstance(tree[section][key], bool)
+            if isinstance(value, bool) != is_bool:
+                wanted = "true or false" if is_bool else "a value that is not true or false"
                 raise SettingError(f"{where}: {section}.{key} takes {wanted}. Got {value!r}.")
             tree[section][key] = value
 
 
 def _parse(text: str) -> Any:
-    """Read a value as TOML would; what is no TOML value is a string."""
+    """Read a value as TOML does; anything that is not a TOML value is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-_SECTIONS: dict[str, type] = {
+_SECTIONS: dict[str, Any] = {
     "features": FeatureConfig,
     "model": ModelConfig,
     "training": TrainingConfig,
@@ -236,7 +311,21 @@ _SECTIONS: dict[str, type] = {
 }
 
 PRESETS: dict[str, Settings] = {
-    # 128 clips of 10 s at once would take more than 25 GB; 16 of them are no slower.
+    # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
     "fast": Settings(model=MODELS["fast"], training=TrainingConfig(batch_size=32)),
+    # The best single network of docs/results.md: `benchmarks/detector.toml`, "eight times as long,
+    # wider". Precision stays at 32 bits, since bfloat16 is fast on some machines only.
+    "accurate": Settings(
+        model=replace(
+            MODELS["fast"],
+            channels=(16, 32, 48, 96),
+            last_channels=192,
+            n_recurrent=0,
+            pooling="linear",
+            stages=(),
+        ),
+        training=TrainingConfig(batch_size=32, max_epochs=16, schedule="cosine"),
+        augment=AugmentConfig(mixing=0.5, eq_db=6.0, gain_db=6.0, n_mel_masks=2, mel_mask=8),
+    ),
 }

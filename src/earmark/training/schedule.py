@@ -1,0 +1,73 @@
+"""What follows from the history of a training: the best epoch, when to stop, the learning rate.
+
+Conventions: pure functions of the settings and the rows of the history, so a resumed training has
+nothing to restore. The monitored value (`training.monitor`) improves only where it is strictly
+better than in all epochs before.
+"""
+
+import math
+from collections.abc import Sequence
+
+from earmark.errors import SettingError
+from earmark.training.checkpoint import Epoch
+from earmark.training.settings import TrainingConfig
+
+
+def monitored(row: Epoch, monitor: str) -> float:
+    """Return the monitored value of an epoch, with its sign such that lower is better.
+
+    >>> monitored(Epoch(0, 1e-3, 0.5, 0.4, 0.7, 0.6, 9.0), "map")
+    -0.7
+    """
+    value = {"loss": row.valid_loss, "map": -row.valid_map, "f1": -row.valid_f1}[monitor]
+    if math.isnan(value):
+        raise SettingError(
+            f"training.monitor={monitor!r} is undefined in epoch {row.epoch}: there is no "
+            "validation clip with a tag, or the checkpoint does not contain this metric; use "
+            "training.monitor=loss."
+        )
+    return value
+
+
+def best_epoch(history: Sequence[Epoch], monitor: str = "loss") -> int:
+    """Return the number of the first epoch with the best value; -1 without any epoch.
+
+    >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.6, 9.0) for i, loss in enumerate([0.4, 0.3, 0.3])]
+    >>> best_epoch(rows)
+    1
+    """
+    return min(history, key=lambda row: monitored(row, monitor)).epoch if history else -1
+
+
+def is_finished(history: Sequence[Epoch], config: TrainingConfig) -> bool:
+    """Return whether training ends: by early stopping, or after `max_epochs`.
+
+    >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.6, 9.0) for i, loss in enumerate([0.4, 0.6])]
+    >>> is_finished(rows, TrainingConfig(patience=1)), is_finished(rows, TrainingConfig())
+    (True, False)
+    """
+    n_without_improvement = len(history) - 1 - best_epoch(history, config.monitor)
+    return n_without_improvement >= config.patience or len(history) >= config.max_epochs
+
+
+def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epoch]) -> float:
+    """Return the learning rate after `progress` epochs.
+
+    >>> learning_rate(TrainingConfig(schedule="cosine", max_epochs=10), 10.0, [])
+    1e-05
+    """
+    rate = config.learning_rate
+    if config.warmup and progress < config.warmup:
+        return rate * (progress + 0.01) / (config.warmup + 0.01)
+    if config.schedule == "cosine":
+        done = min(1.0, progress / config.max_epochs)
+        return rate * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
+    if config.schedule == "plateau":
+        best, waited = math.inf, 0
+        for row in history:
+            value = monitored(row, config.monitor)
+            waited = 0 if value < best else waited + 1
+            best = min(best, value)
+            if waited and waited % config.plateau == 0:
+                rate /= 2
+    return rate
