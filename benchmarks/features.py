@@ -60,11 +60,11 @@ def run(shared: Path) -> str:
         f" {difference:.1e} in units of the natural logarithm."
     )
     cold, warm = (f"{seconds * 1e3:.2f} ms" for seconds in reading)
-    beside = (
+    store_text = (
         "Training reads a clip from a store, in random order and into a batch, in"
         f" {warm} (wall-clock time) from the page cache, and in {cold} from this machine's disk."
     )
-    return "\n\n".join([text, "\n".join(table), beside])
+    return "\n\n".join([text, "\n".join(table), store_text])
 
 
 def from_store(paths: Sequence[Path], folder: Path) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Layers: padding has no effect, and each is what a textbook says."""
+"""Layers: padding has no effect, and each equals its textbook definition."""
 
 import pytest
 import torch

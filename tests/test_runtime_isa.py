@@ -47,7 +47,7 @@ def test_onednn_is_capped_where_amx_is_advertised_and_does_not_work(fresh, caplo
     advertise(fresh, works=False)
     assert isa.cap_instruction_set()
     assert os.environ[isa.VARIABLE] == isa.BELOW_AMX
-    assert isa.cap_instruction_set()  # a second call finds it done
+    assert isa.cap_instruction_set()  # calling it again changes nothing
     with caplog.at_level(logging.INFO, "earmark"):
         isa.log_instruction_set()
         isa.log_instruction_set()

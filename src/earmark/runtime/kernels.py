@@ -185,7 +185,7 @@ def _sum_of_processes(values: Tensor) -> Tensor:
 def _statistics(maps: Tensor, mask: Tensor | None) -> Statistics:
     """Measure (batch, maps, frames, mels)."""
     wide = torch.promote_types(maps.dtype, torch.float32)
-    if mask is None:  # then frames and mels need not be told apart
+    if mask is None:  # then frames and mels need not be distinguished
         maps = maps.flatten(2).unsqueeze(2)
     n_frames = maps.shape[0] * maps.shape[2] if mask is None else mask.sum()
     count = torch.as_tensor(n_frames * maps.shape[3], dtype=wide, device=maps.device).view(1)
