@@ -21,8 +21,8 @@ def about() -> str:
         f"{BUNDLED.name}, {BUNDLED.stat().st_size / 1e6:.1f} MB: {len(bundle.labels)} classes, "
         f"{bundle.describe()['n_parameters']:,} parameters, `{bundle.model_config.pooling}` "
         f"pooling, {structure}. Trained on {training['n_train']:,} scenes for "
-        f"{training['n_epochs']} epochs ({training['seconds'] / 60:.0f} minutes); thresholds tuned on "
-        f"{bundle.tuning['supervision']} labels.",
+        f"{training['n_epochs']} epochs ({training['seconds'] / 60:.0f} minutes); thresholds "
+        f"tuned on {bundle.tuning['supervision']} labels.",
         "",
         rules(bundle).to_markdown(),
         "",

@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from earmark.audio.decode import read_audio, read_blocks
     from earmark.audio.encode import write_audio
-    from earmark.data.features import FeatureConfig, log_mel
+    from earmark.data.features import FeatureConfig, LogMel, Normalise, log_mel
     from earmark.data.manifest import Manifest
     from earmark.errors import (
         AudioError,
@@ -66,9 +66,11 @@ _MODULE_OF = {
     "FeatureConfig": "data.features",
     "FrameGrid": "frames",
     "FrameScores": "frames",
+    "LogMel": "data.features",
     "Manifest": "data.manifest",
     "Model": "nn.model",
     "ModelConfig": "nn.model",
+    "Normalise": "data.features",
     "Pooling": "pooling",
     "Rule": "inference.decoding",
     "RunConfig": "training.settings",
@@ -119,9 +121,11 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "FeatureConfig",
     "FrameGrid",
     "FrameScores",
+    "LogMel",
     "Manifest",
     "Model",
     "ModelConfig",
+    "Normalise",
     "Pooling",
     "Rule",
     "RunConfig",
