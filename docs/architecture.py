@@ -20,7 +20,7 @@ DETECT = ("cli", "inference", "audio", "data", "nn", "pooling", "inference", "fo
 WALKS = {"train": (TRAIN, BLUE, 0.26), "detect": (DETECT, RED, -0.26)}
 
 
-def draw(folder: Path) -> Path:
+def draw(path: Path) -> None:
     """Draw the packages as boxes, and the numbered steps of both walks."""
     figure = new_figure(figsize=(9, 6))
     axes = figure.subplots()
@@ -46,8 +46,4 @@ def draw(folder: Path) -> Path:
     axes.set(xlim=(0, 12), ylim=(-0.6, len(ROWS) - 0.4), xticks=(), yticks=())
     axes.set_title("Packages: each imports only from the rows below it; numbers are the order in "
                    "which data passes", fontsize=10)  # fmt: skip
-    return save(figure, folder / "architecture.png")
-
-
-if __name__ == "__main__":
-    draw(Path(__file__).parent / "images")
+    save(figure, path)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from docs import card, results
+from docs import architecture, card, results
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
@@ -105,6 +105,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/model-card.md": (card.about, card.scores, card.attribution),
 }
 FIGURES: dict[str, Callable[[Path], None]] = {
+    "docs/images/architecture.png": architecture.draw,
     "docs/images/gradients.png": gradient_figure,
     "docs/images/detection.png": demo_figure,
     "docs/images/hierarchy.png": demo_figure,

@@ -182,3 +182,16 @@ def test_make_help_names_every_target():
             f"make {target}"
             in (REPO / "README.md").read_text() + (REPO / "CONTRIBUTING.md").read_text()
         )
+
+
+def test_the_picture_of_the_packages_follows_the_contract(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPO))
+    monkeypatch.delitem(sys.modules, "docs", raising=False)
+    from docs.architecture import DETECT, ROWS, TRAIN
+
+    height = {name: row for row, names in enumerate(ROWS) for name in names}
+    assert set(height) == set(LAYERS)
+    order = [name for row in ROWS for name in row]
+    for name, allowed in LAYERS.items():
+        assert all(order.index(other) < order.index(name) for other in allowed), name
+    assert {*TRAIN, *DETECT} <= set(LAYERS)

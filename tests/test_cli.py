@@ -54,8 +54,7 @@ def test_version_and_help_name_every_command():
 
 
 def test_presets_and_objectives_in_the_help_come_from_their_registries():
-    from earmark.inference.tuning.thresholds import OBJECTIVES
-
+    from earmark.inference.tuning import OBJECTIVES
     from earmark.training.settings import PRESETS
 
     for command, registry in (("train", PRESETS), ("tune", OBJECTIVES)):
@@ -105,12 +104,12 @@ def test_detect_prints_a_dcase_table_that_evaluate_scores(home):
     assert same["segment"]["overall"]["f_measure"]["f_measure"] == 1
 
 
-def test_two_systems_are_compared_with_interval_and_p_value_and_curves_give_psds(home):
+def test_two_systems_are_compared_with_interval_and_p_value_and_scores_give_psds(home):
     model = ("-m", "run/model.earmark")
     names = [f"valid_{number:03d}" for number in range(8)]
     files = [f"audio/{name}.wav" for name in names]
-    run("detect", *files, *model, "--out", "some.tsv", "--curves", "curves", cwd=home)
-    assert sorted(path.stem for path in (home / "curves").iterdir()) == names
+    run("detect", *files, *model, "--out", "some.tsv", "--scores", "scores", cwd=home)
+    assert sorted(path.stem for path in (home / "scores").iterdir()) == names
     run("detect", *files[:4], *model, "--out", "few.tsv", cwd=home)
     told = run("evaluate", "valid_strong.tsv", "few.tsv", "some.tsv", "--bootstrap", "60", cwd=home)
     assert "B - A" in told.stdout
@@ -120,7 +119,7 @@ def test_two_systems_are_compared_with_interval_and_p_value_and_curves_give_psds
     found = both["differences"]["some.tsv"]["segment"]["overall"]["f_measure"]["f_measure"]
     assert found["difference"] == found["b"] - found["a"]
     assert 0 < found["p_value"] <= 1
-    words = ("valid_strong.tsv", "some.tsv", "--scores", "curves", "--bootstrap", "60")
+    words = ("valid_strong.tsv", "some.tsv", "--scores", "scores", "--bootstrap", "60")
     one = json.loads(run("evaluate", *words, "--json", "--plots", "drawn", cwd=home).stdout)
     assert 0 <= one["psds1"]["overall"]["psds"]["psds"] <= 1
     assert (home / "drawn" / "psd_roc1_1.png").exists()

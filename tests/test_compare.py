@@ -120,7 +120,7 @@ def test_one_tuning_shares_the_clip_threshold_among_all_classes(home, results, m
 
     def tune(*said, **choices):
         tuned = tune_clip_thresholds(*said, **choices)
-        thresholds.append(tuned.decoding.clip_threshold)
+        thresholds.append([rule.clip_threshold for rule in tuned.decoding.rules])
         return tuned
 
     monkeypatch.setattr("earmark.experiments.run.tune_clip_thresholds", tune)
@@ -352,13 +352,13 @@ def test_an_ensemble_averages_the_predictions_of_its_members(home, built, result
         RunOutput.predict(Detector.load(work / member.folder / MODEL), workspace, store)
         for member in runs["both"].members
     ]
-    mean = np.mean([part.test.clip_probs for part in parts], axis=0)
+    mean = np.mean([[own.clip_level() for own in part.test] for part in parts], axis=0)
     tags = dict(zip(workspace.test.files, mean, strict=True))
     by_hand = clip_scores(tags_of(workspace.reference), probs=tags, labels=workspace.test.labels)
     own = result.scores["threshold_free"]["mean_average_precision"]
     assert own == pytest.approx(by_hand.mean_average_precision)
-    curves = RunOutput.ensemble(parts).test.curves
-    assert_allclose(curves[0], np.mean([part.test.curves[0] for part in parts], axis=0), rtol=1e-6)
+    scores = RunOutput.ensemble(parts).test[0].scores
+    assert_allclose(scores, np.mean([part.test[0].scores for part in parts], axis=0), rtol=1e-6)
     assert runs["both"].settings.model.stages == ()  # the members'
 
 

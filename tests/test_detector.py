@@ -16,7 +16,7 @@ from tones import RATE, SMALL, make_tone_clip, write_tones
 from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig, log_mel
-from earmark.errors import AudioError, DataError, SettingError
+from earmark.errors import AudioError, DataError, EarmarkError, SettingError
 from earmark.formats.events import Event
 from earmark.formats.scores import read_scores
 from earmark.frames import FrameScores
@@ -397,7 +397,7 @@ def test_a_path_or_file_that_cannot_be_read_is_an_audio_error(detector, tmp_path
         (np.zeros(8000, np.float32), 0, "whole number of Hz above 0. Got 0"),
         (np.zeros(8000, np.float32), 44100.5, "whole number of Hz above 0. Got 44100.5"),
         (np.zeros(8000, np.float32), True, "whole number of Hz above 0. Got True"),
-        (np.zeros(1, np.float32), 96000, "too short to be resampled from 96000 to 8000 Hz"),
+        (np.zeros(1, np.float32), 96000, "too short to be resampled to 8000 Hz"),
         ("street.wav", RATE, "sample_rate is for waveforms"),
         (io.BytesIO(b"RIFF"), RATE, "sample_rate is for waveforms"),
         ([0.0, 0.1], RATE, "a NumPy array or torch tensor. Got a list"),
@@ -405,7 +405,7 @@ def test_a_path_or_file_that_cannot_be_read_is_an_audio_error(detector, tmp_path
     ],
 )
 def test_a_waveform_that_cannot_work_gets_one_sentence(detector, source, sample_rate, message):
-    with pytest.raises(SettingError, match=message) as caught:
+    with pytest.raises(EarmarkError, match=message) as caught:
         detector.detect(source, sample_rate)
     assert "\n" not in str(caught.value)
 

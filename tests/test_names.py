@@ -14,7 +14,7 @@ from earmark.formats.names import NameIndex, match_names, rename_files, stem_of
 from earmark.formats.scores import ScoreTable
 from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
 
-NO_INTERVALS = Scoring(n_draws=0)
+NO_INTERVALS = Scoring(n_bootstrap=0)
 DOG, LATE_DOG = Event(0, 1, "dog"), Event(1, 3, "dog")
 
 
@@ -91,7 +91,7 @@ def output(names):
     """A system that detects a dog in both files, under other names."""
     events = {names.get(name, name): [DOG] for name in REFERENCE}
     scores = {names.get(name, name): ([0, 1, 3], rows) for name, rows in SCORES.items()}
-    return SystemOutput("mine", events, curves=ScoreTable(["dog"], scores))
+    return SystemOutput("mine", events, scores=ScoreTable(["dog"], scores))
 
 
 class TestEvaluation:
@@ -112,7 +112,7 @@ class TestEvaluation:
         durations = {"A.mp3": 4.0, "street/b": 5.0}
         exact = dict(zip(REFERENCE, durations.values(), strict=True))
         scores = [
-            evaluate(REFERENCE, [output({})], Scoring(n_draws=0, durations=each))
+            evaluate(REFERENCE, [output({})], Scoring(n_bootstrap=0, durations=each))
             for each in (durations, exact)
         ]
         assert json.dumps(scores[0].to_dict()) == json.dumps(scores[1].to_dict())

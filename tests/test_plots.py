@@ -152,7 +152,7 @@ def test_the_history_marks_its_best_epoch(tmp_path):
     }
     assert lines["training"].get_ydata().tolist() == [0.7, 0.5, 0.3]
     assert lines["validation"].get_ydata().tolist() == [0.6, 0.4, 0.5]
-    assert np.ravel(lines["best"].get_data()).tolist() == [2, 0.4]
+    assert np.ravel(lines["lowest"].get_data()).tolist() == [2, 0.4]
 
 
 def test_every_run_is_a_dot_and_every_configuration_a_line_at_its_mean():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from earmark.data.features import FeatureConfig, normalise
+from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
 from earmark.errors import SettingError
 from earmark.frames import FrameGrid, FrameScores
@@ -133,7 +133,8 @@ def test_clips_of_a_store_are_normalised_and_keep_their_labels_and_grid(model):
     predictor = Predictor(model, WINDOW)
     found = predict_clips(predictor, store, clips, config)
     for name, own in zip(clips.files, found, strict=True):
-        features = normalise(torch.from_numpy(store[name].astype(np.float32)), config)
+        raw = torch.from_numpy(store[name].astype(np.float32))
+        features = Normalise(config.mean, config.std)(raw)
         ((scores, clip_scores),) = predict(predictor, [features])
         np.testing.assert_allclose(own.scores, scores, rtol=0, atol=1e-6)
         np.testing.assert_allclose(own.clip_scores, clip_scores, rtol=0, atol=1e-6)

@@ -104,8 +104,8 @@ def choose(
         return name
     near = get_close_matches(str(name), names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    listed = ", ".join(names[:_MAX_LISTED]) or "none"
-    if len(names) > _MAX_LISTED:
-        listed += f" and {len(names) - _MAX_LISTED} more"
+    listed = f" Known: {', '.join(names[:_MAX_LISTED]) or 'none'}"
+    if len(names) > _MAX_LISTED:  # a good guess needs no long list
+        listed = "" if near else f"{listed} and {len(names) - _MAX_LISTED} more"
     begin = f"{where}: there" if where else "There"
-    raise error(f"{begin} is no {kind} {name!r}{hint} Known: {listed}.")
+    raise error(f"{begin} is no {kind} {name!r}{hint}{listed}{'.' if listed else ''}")

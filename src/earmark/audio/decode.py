@@ -16,19 +16,16 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import soundfile
-import soxr
-from numpy.typing import NDArray
 
+from earmark.audio.waveform import Waveform, check_sample_rate, resample
 from earmark.errors import AudioError, SettingError
 
 Source = str | os.PathLike[str] | BinaryIO
-Waveform = NDArray[np.float32]
 
 # What libsndfile reads, except raw, which has no header, and MAT, which may not be audio.
 SUFFIXES = (
@@ -178,21 +175,7 @@ class _Recording:
                 f" Got start={start!r}, duration={duration!r}, block={block!r}."
             )
         decoded = self._decoded(start, duration, max(1, round(block * self.sample_rate)))
-        if sample_rate is None or sample_rate == self.sample_rate:
-            yield from decoded
-            return
-        stream = soxr.ResampleStream(self.sample_rate, sample_rate, 1, dtype="float32")
-        n_samples = 0
-        for samples in chain(decoded, [None]):  # None: the end, which flushes the filter
-            last = samples is None
-            resampled = stream.resample_chunk(np.zeros(0, np.float32) if last else samples, last)
-            n_samples += len(resampled)
-            if len(resampled):
-                yield resampled
-        if not n_samples:
-            raise AudioError(
-                f"{self.name} is too short to be resampled to {sample_rate} Hz; remove it."
-            )
+        yield from resample(decoded, self.sample_rate, sample_rate or self.sample_rate, self.name)
 
     def _decoded(self, start: float, duration: float | None, block: int) -> Iterator[Waveform]:
         """Yield mono blocks of `block` samples at the sample rate of the file, after checks."""
@@ -327,22 +310,6 @@ def _unreadable(name: str) -> AudioError:
 
 def _truncated(name: str, how: str) -> AudioError:
     return AudioError(f"{name} is truncated or damaged: {how}; download it again, or remove it.")
-
-
-def check_sample_rate(sample_rate: int) -> None:
-    """Raise unless a sample rate is a whole number of Hz above 0.
-
-    >>> check_sample_rate(44.1)
-    Traceback (most recent call last):
-        ...
-    earmark.errors.SettingError: sample_rate must be a whole number of Hz above 0. Got 44.1.
-    """
-    if isinstance(sample_rate, bool) or not (
-        isinstance(sample_rate, int | np.integer) and sample_rate > 0
-    ):
-        raise SettingError(
-            f"sample_rate must be a whole number of Hz above 0. Got {sample_rate!r}."
-        )
 
 
 def check_finite(samples: Waveform, position: int, sample_rate: int, name: str) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike
 
-from earmark.audio.decode import check_finite, check_sample_rate
+from earmark.audio.decode import check_finite
+from earmark.audio.waveform import check_sample_rate
 from earmark.errors import AudioError, SettingError, choose
 from earmark.files import atomic_path
 

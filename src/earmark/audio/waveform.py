@@ -13,7 +13,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from earmark.errors import SettingError
+from earmark.errors import AudioError, SettingError
 
 Waveform = NDArray[np.float32]
 MOST_CHANNELS = 64  # more is taken for a batch of clips
@@ -47,28 +47,49 @@ def to_mono(waveform: NDArray[Any]) -> Waveform:
     return np.asarray(channels.mean(axis=0), dtype=np.float32)
 
 
-def resample(blocks: Iterable[Waveform], source_rate: int, target_rate: int) -> Iterator[Waveform]:
+def check_sample_rate(sample_rate: int) -> None:
+    """Raise unless a sample rate is a whole number of Hz above 0.
+
+    >>> check_sample_rate(44.1)
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: sample_rate must be a whole number of Hz above 0. Got 44.1.
+    """
+    if isinstance(sample_rate, bool) or not (
+        isinstance(sample_rate, int | np.integer) and sample_rate > 0
+    ):
+        raise SettingError(
+            f"sample_rate must be a whole number of Hz above 0. Got {sample_rate!r}."
+        )
+
+
+def resample(
+    blocks: Iterable[Waveform], source_rate: int, target_rate: int, name: str = "The waveform"
+) -> Iterator[Waveform]:
     """Yield blocks at another sample rate, in constant memory; nothing changes at the same rate.
+
+    Args:
+        blocks: of one waveform, in order.
+        source_rate: of the blocks, in Hz.
+        target_rate: to resample to, in Hz.
+        name: of the waveform, for errors.
 
     >>> blocks = [np.zeros(n, np.float32) for n in (8000, 8000)]
     >>> sum(len(block) for block in resample(blocks, 8000, 16000))
     32000
     """
-    for rate in (source_rate, target_rate):
-        if isinstance(rate, bool) or not (isinstance(rate, int | np.integer) and rate > 0):
-            raise SettingError(f"A sample rate is a whole number of Hz above 0. Got {rate!r}.")
+    check_sample_rate(source_rate)
+    check_sample_rate(target_rate)
     if source_rate == target_rate:
         yield from blocks
         return
     stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32")
     is_empty = True
-    for block in chain(blocks, [None]):  # None: the end, with what the filter still holds
+    for block in chain(blocks, [None]):  # None: the end, which flushes the filter
         last = block is None
         resampled = stream.resample_chunk(np.zeros(0, np.float32) if last else block, last)
         is_empty = is_empty and not len(resampled)
         if len(resampled):
             yield resampled
     if is_empty:
-        raise SettingError(
-            f"The waveform is too short to be resampled from {source_rate} to {target_rate} Hz."
-        )
+        raise AudioError(f"{name} is too short to be resampled to {target_rate} Hz; remove it.")

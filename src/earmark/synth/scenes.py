@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from earmark.audio.decode import Waveform
 from earmark.audio.encode import WRITERS, write_audio
+from earmark.audio.waveform import Waveform
 from earmark.config import build, read_toml
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event, write_events

@@ -20,7 +20,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.decode import Waveform, find_audio, read_audio
+from earmark.audio.decode import find_audio, read_audio
+from earmark.audio.waveform import Waveform
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.tables import read_table
 from earmark.synth.sounds import NOISES, SOUNDS, Rng

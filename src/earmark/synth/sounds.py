@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.decode import Waveform
+from earmark.audio.waveform import Waveform
 from earmark.errors import SettingError
 
 Samples = NDArray[np.float64]
