@@ -40,7 +40,7 @@ HERE = "--here"
 
 
 class Benchmark(NamedTuple):
-    """What to run, and the page that tells of it."""
+    """What to run, and the page that its results go to."""
 
     run: Callable[[Path], str]
     page: str

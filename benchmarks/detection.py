@@ -1,8 +1,7 @@
-"""Detection in a long recording: earmark beside a textbook's PyTorch and panns_inference.
+"""Detection in a long recording: Earmark, a textbook PyTorch implementation and panns_inference.
 
-Every measurement is a process of its own, so that its peak memory is its own; the entries take
-turns, in `ROUNDS` rounds, and the best of each counts: whatever else runs on the machine can only
-make it slower.
+Every measurement is a separate process with its own peak memory. The entries take turns in `ROUNDS`
+rounds, and the best of each counts, since other work on the machine can only make it slower.
 """
 
 import tempfile
@@ -44,7 +43,7 @@ Figures = dict[str, Any]
 
 
 def run(shared: Path) -> str:
-    """Measure, and return the figures in Markdown; noise stands in where ESC-50 is not at hand."""
+    """Measure; return the results in Markdown. Noise is used where ESC-50 is not available."""
     best: dict[tuple[str, ...], Figures] = {}
     peak = 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -107,23 +106,22 @@ def report_networks(peak: float, best: dict[tuple[str, ...], Figures], kind: str
     ours, plain = (max(one[f"difference of {who}"] for one in ones) for who in ("ours", "plain"))
     in_double = max(one["difference in double"] for one in ones)
     return (
-        "**The network**, from log-mel to probabilities, on the same windows of 10 s, which overlap"
+        "**The network**, from log-mel to scores, on the same windows of 10 s, which overlap"
         f" by half: {MINUTES} minutes of {kind}, {N_CLASSES} classes, untrained"
-        " weights. The share of the peak counts the multiply-adds of every window, also those that"
-        f" windows share and we compute once; the peak is {peak:.0f} G a second. The best of"
-        f" {ROUNDS} rounds.\n\n" + "\n".join(rows) + "\n\n"
-        f"Frame probabilities differ by {to_plain:.0e} at most from those of the network as it was"
-        " trained, its convolutions over the whole and its GRU window by window. That is"
-        " rounding: from the same network in double precision"
-        f" ours differ by {ours:.0e} and the plain ones by {plain:.0e}, and ours in double by"
-        f" {in_double:.0e}. (This network's outputs are made as steep as a sure one's; a smoother"
-        " network rounds less.)"
+        " weights. The share of the peak counts the multiply-adds of every window, including those"
+        " that overlapping windows share and Earmark computes once; the peak is"
+        f" {peak:.0f} G per second. Best of {ROUNDS} rounds.\n\n" + "\n".join(rows) + "\n\n"
+        f"Frame-level scores differ by {to_plain:.0e} at most from those of the network as trained,"
+        " with convolutions over the whole recording and the GRU window by window. That is rounding:"
+        f" compared with the same network in double precision, ours differ by {ours:.0e}, the plain"
+        f" ones by {plain:.0e}, and ours in double precision by {in_double:.0e}. (The outputs are"
+        " scaled to be as steep as those of a trained network; smoother ones round less.)"
     )
 
 
 def report_all_in(best: dict[tuple[str, ...], Figures]) -> str:
     rows = [
-        "| entry | times real time | seconds a minute | memory | ratio |",
+        "| entry | times real time | seconds per minute | memory | ratio |",
         "|---|---:|---:|---:|---:|",
     ]
     figures = {}
@@ -147,21 +145,18 @@ def report_all_in(best: dict[tuple[str, ...], Figures]) -> str:
     return (
         f"**All in**, from a wav file at {RATE / 1000:g} kHz to events: read, resample, log-mel,"
         f" network, merge, decode, on {n_cores()} cores. panns_inference has random weights, reads"
-        " by librosa, and hears a minute of the same recording, without overlap; ratios are to the"
-        " faster of its two ways.\n\n" + "\n".join(rows)
+        " by librosa, and processes a minute of the same recording, without overlap; ratios are to"
+        " the faster of its two modes.\n\n" + "\n".join(rows)
     )
 
 
 def tried(best: dict[tuple[str, ...], Figures]) -> str:
     names = list(best["tried", "paper", "recording"])
-    rows = ["| one thread, CPU ms a window | `paper` | `fast` |", "|---|---:|---:|"]
+    rows = ["| one thread, CPU ms per window | `paper` | `fast` |", "|---|---:|---:|"]
     for name in names:
         paper, fast = (best["tried", preset, "recording"][name] for preset in WINDOWS)
         rows.append(f"| {name} | {paper * 1e3:.1f} | {fast * 1e3:.2f} |")
-    return (
-        "**Step by step**, the same windows on one thread, the ways taking turns:\n\n"
-        + "\n".join(rows)
-    )
+    return "**Step by step**, the same windows on one thread, in turns:\n\n" + "\n".join(rows)
 
 
 def make_recordings(esc50: Path, folder: Path) -> tuple[Path, Path]:
@@ -182,7 +177,7 @@ def make_recordings(esc50: Path, folder: Path) -> tuple[Path, Path]:
 def made_bundle(preset: str, n_classes: int = N_CLASSES) -> Bundle:
     """An untrained network in a file; its batch norms have seen noise, so that sound comes through.
 
-    Without that all maps are nearly 0 behind a few gates, and any precision looks good enough.
+    Otherwise all maps are nearly 0 after a few gated layers, and any precision looks good enough.
     """
     torch.manual_seed(0)
     config = ModelConfig.preset(preset, n_classes)

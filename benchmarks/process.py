@@ -1,8 +1,8 @@
-"""A worker and its words -> what it measured, in a process of its own with fresh memory.
+"""Run one measurement in a separate process with fresh memory.
 
-Conventions: a module of workers ends in `answer(WORKERS)`. Its processes have the threads that they
-set themselves, or torch's default: what the caller's environment says of threads is left behind.
-Those of `benchmarks.peers` run in an environment with tools of the field, which `make bench` makes.
+Conventions: a module of workers ends in `answer(WORKERS)`. Its processes use the threads that they
+set themselves, or torch's default; thread settings in the caller's environment are removed. Those
+of `benchmarks.peers` run in an environment with tools of the field, which `make bench` creates.
 """
 
 import json

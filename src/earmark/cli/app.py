@@ -66,10 +66,10 @@ class _StderrHandler(logging.Handler):
     """Prints records as sentences; looks standard error up each time, as progress bars wrap it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(record.getMessage())
+        print_message(record.getMessage())
 
 
-def tell(message: str) -> None:
+def print_message(message: str) -> None:
     """Print a message on standard error."""
     print(f"earmark: {message}", file=sys.stderr)
 
@@ -118,9 +118,9 @@ def main() -> None:
         limit_spinning()
         app()
     except EarmarkError as error:
-        tell(str(error))
+        print_message(str(error))
         sys.exit(2)
     except OSError as error:  # a folder that is a file, a disk that is full
         where = f" {error.filename}" if error.filename else ""
-        tell(f"{error.strerror or error}:{where or ' while writing'}.")
+        print_message(f"{error.strerror or error}:{where or ' while writing'}.")
         sys.exit(2)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import JsonOption, app, print_json
+from earmark.cli.app import DeviceOption, JsonOption, app, logger, print_json
 
 
 @app.command()
@@ -25,6 +25,7 @@ def compare(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; by default one per core.")
     ] = None,
+    device: DeviceOption = "auto",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,9 +36,9 @@ def compare(
     comparison_plan = Plan.read(plan, data)
     out.mkdir(parents=True, exist_ok=True)
     try:
-        results = run_plan(comparison_plan, out, work, processes)
+        results = run_plan(comparison_plan, out, work, processes, device)
     except KeyboardInterrupt:
-        typer.echo("earmark: stopped; the same command resumes.", err=True)
+        logger.warning("Stopped; the same command resumes.")
         raise typer.Exit(130) from None
     comparisons = write_tables(comparison_plan, results, out)
     if as_json:
@@ -72,6 +73,7 @@ def recipe(
         list[str] | None, typer.Option("--set", help="A setting, as in training.max_epochs=20.")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Train on the official lists of a task and your audio, and print the paper's tables."""
@@ -88,6 +90,7 @@ def recipe(
         preset=preset,
         settings=settings or (),
         processes=processes,
+        device=device,
     )
     if as_json:
         print_json({name: comparison.to_dict() for name, comparison in comparisons.items()})

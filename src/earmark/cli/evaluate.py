@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import JsonOption, app, print_json, tell
+from earmark.cli.app import JsonOption, app, logger, print_json
 from earmark.errors import SettingError
 
 
@@ -118,12 +118,12 @@ def evaluate(
     ]
     evaluation = evaluate_systems(reference_output, systems, scoring)
     for warning in evaluation.warnings:
-        tell(warning)
+        logger.warning("%s", warning)
     if plots is not None:
         from earmark.plots import draw_evaluation
 
         for path in draw_evaluation(plots, reference_output, systems, evaluation):
-            tell(f"wrote {path}")
+            logger.info("wrote %s", path)
     if as_json:
         print_json(evaluation.to_dict())
         return

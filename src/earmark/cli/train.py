@@ -17,7 +17,6 @@ from earmark.cli.app import (
     app,
     logger,
     print_json,
-    tell,
 )
 
 
@@ -96,7 +95,7 @@ def train(
             run=run,
         )
     except KeyboardInterrupt:
-        tell("Stopped; resume with the same command and --resume.")
+        logger.warning("Stopped; resume with the same command and --resume.")
         raise typer.Exit(130) from None
     if not api.is_first_process():
         return

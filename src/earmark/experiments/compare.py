@@ -39,7 +39,11 @@ logger = logging.getLogger(__name__)
 
 
 def run_plan(
-    plan: Plan, out: Path, work: Path | None = None, processes: int | None = None
+    plan: Plan,
+    out: Path,
+    work: Path | None = None,
+    processes: int | None = None,
+    device: str = "auto",
 ) -> list[RunResult]:
     """Execute the runs that are not finished; return all results, in the order of the plan.
 
@@ -48,6 +52,7 @@ def run_plan(
         out: folder for the results.
         work: folder for features, checkpoints and models; `out`/work by default.
         processes: runs at a time; one per core by default.
+        device: where networks are trained: "cpu", "cuda" or "auto".
 
     >>> import tempfile
     >>> from earmark.synth.scenes import SceneConfig, write_scenes
@@ -81,7 +86,7 @@ def run_plan(
     logger.info("%d of %d runs are done.", len(runs) - len(todo), len(runs))
     if todo:
         processes = processes or n_cores()
-        workspace = Workspace(plan, work)
+        workspace = Workspace(plan, work, device)
         for reason in workspace.compute_features(todo[0]).failed.values():
             logger.warning("Left out: %s", reason)
         started = time.monotonic()

@@ -100,6 +100,7 @@ def run_dcase2017(
     preset: str = "paper",
     settings: Iterable[str] = (),
     processes: int | None = 1,
+    device: str = "auto",
 ) -> dict[str, Comparison]:
     """Train configurations of Table 2 and score them on both official test sets.
 
@@ -112,6 +113,7 @@ def run_dcase2017(
         preset: of the settings.
         settings: overrides such as "training.max_epochs=20".
         processes: runs at a time; if there are several, each has one thread.
+        device: where networks are trained: "cpu", "cuda" or "auto".
 
     Returns:
         Test set -> the statistics with clip-level and frame-level thresholds from tags.
@@ -136,7 +138,7 @@ def run_dcase2017(
     comparisons = {}
     for name in TESTS:
         plan = _build_plan(tables, Path(audio), name, chosen, seeds, base, labels)
-        results = run_plan(plan, Path(out) / name, Path(out) / "work", processes)
+        results = run_plan(plan, Path(out) / name, Path(out) / "work", processes, device)
         comparisons[name] = write_tables(plan, results, Path(out) / name)[0]
     return comparisons
 

@@ -145,10 +145,11 @@ class Workspace:
     Args:
         plan: of the comparison.
         folder: for features, checkpoints and models; it can be deleted and is then recomputed.
+        device: where networks run: "cpu", "cuda" or "auto".
     """
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
-        self.plan, self.folder = plan, folder
+    def __init__(self, plan: Plan, folder: Path, device: str = "auto") -> None:
+        self.plan, self.folder, self.device = plan, folder, device
         self._manifests: dict[Path, Manifest] = {}
         self.labels: tuple[str, ...] | None = plan.labels or None
         self.labels = self.clips(plan.data["train"]).labels
@@ -285,7 +286,7 @@ def train_run(workspace: Workspace, run: Run) -> Detector:
         strong=run.train_events,
         teachers=[workspace.model_path(teacher) for teacher in run.teachers],
         settings=run.settings,
-        run=RunConfig(store=workspace.store_path(run), resume=True),
+        run=RunConfig(store=workspace.store_path(run), resume=True, device=workspace.device),
     )
 
 
