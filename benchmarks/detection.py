@@ -112,7 +112,7 @@ def report_networks(peak: float, best: dict[tuple[str, ...], Figures], kind: str
         " that overlapping windows share and Earmark computes once; the peak is"
         f" {peak:.0f} G per second. Best of {ROUNDS} rounds.\n\n" + "\n".join(rows) + "\n\n"
         f"Frame-level scores differ by {to_plain:.0e} at most from those of the network as trained,"
-        " with convolutions over the whole recording and the GRU window by window. That is rounding:"
+        " with convolutions over the whole recording and the GRU per window. That is rounding:"
         f" compared with the same network in double precision, ours differ by {ours:.0e}, the plain"
         f" ones by {plain:.0e}, and ours in double precision by {in_double:.0e}. (The outputs are"
         " scaled to be as steep as those of a trained network; smoother ones round less.)"
