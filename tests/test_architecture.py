@@ -1,8 +1,10 @@
 """The architecture: who may import whom, a light front, honest names."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -27,17 +29,16 @@ LAYERS = {
     "formats": "errors files frames",
     "audio": "errors files",
     "synth": "errors config runtime audio formats",
-    "data": "errors config files frames runtime audio formats",
+    "data": "errors files frames runtime audio formats",
     "nn": "errors frames runtime pooling",
-    "metrics": "errors frames formats",
+    "metrics": "errors formats",
     "plots": "errors files frames pooling formats metrics",
-    "inference": "errors config files frames tensors runtime audio formats data nn metrics",
+    "inference": "errors config frames tensors runtime audio formats data nn metrics",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
-    "experiments": "errors config files frames runtime audio synth formats data nn metrics plots "
+    "experiments": "errors config files frames runtime audio synth formats data metrics plots "
     "inference training",
-    "cli": "errors files frames runtime audio synth formats data metrics plots inference training "
-    "experiments",
+    "cli": "errors runtime synth formats data metrics plots inference training experiments",
 }
 LAYERS = {name: set(allowed.split()) for name, allowed in LAYERS.items()}
 
@@ -91,6 +92,13 @@ def test_a_module_imports_only_what_the_contract_allows(module):
         assert target in allowed, f"{module} imports {other}, which {package} may not"
 
 
+@pytest.mark.parametrize("package", LAYERS)
+def test_the_contract_allows_nothing_that_nobody_uses(package):
+    own = [name for name in MODULES if name.split(".")[0] == package]
+    used = {other.split(".")[0] for name in own for other in imports_in(FILES[name].read_text())}
+    assert LAYERS[package] <= used, f"{package} does not import {LAYERS[package] - used}"
+
+
 def test_the_modules_of_a_package_do_not_import_each_other_in_a_circle():
     graph = {
         name: {other for other in imports_in(FILES[name].read_text()) if other in FILES}
@@ -134,6 +142,24 @@ def test_the_front_names_everything_it_gives():
         assert getattr(earmark, name) is getattr(import_module(f"earmark.{room}"), name)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = earmark.nonsense
+
+
+def test_every_library_that_is_imported_is_declared():
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    declared = [*project["dependencies"], *(text for extra in extras for text in extra)]
+    names = {re.split(r"[<>=!~;\[ ]", text)[0].replace("-", "_").lower() for text in declared}
+    known = names | {"rich"}  # comes with typer
+    for module, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            found = []
+            if isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found = [node.module]
+            for name in (each.split(".")[0] for each in found):
+                ours = name == "earmark" or name in sys.stdlib_module_names
+                assert ours or name in known, f"{module} imports {name}, which is not declared"
 
 
 def run(code: str) -> str:
@@ -191,7 +217,6 @@ def test_the_picture_of_the_packages_follows_the_contract(monkeypatch):
 
     height = {name: row for row, names in enumerate(ROWS) for name in names}
     assert set(height) == set(LAYERS)
-    order = [name for row in ROWS for name in row]
     for name, allowed in LAYERS.items():
-        assert all(order.index(other) < order.index(name) for other in allowed), name
+        assert all(height[other] < height[name] for other in allowed), name
     assert {*TRAIN, *DETECT} <= set(LAYERS)

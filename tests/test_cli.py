@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from tones import SMALL, TONES, write_tones
 
 import earmark
@@ -239,6 +240,15 @@ def test_quiet_and_verbose_set_the_log_level(home, tmp_path):
         assert warning in done.stderr.splitlines()
         assert "clips are held out for validation." in done.stderr
         assert "earmark: epoch   0  train loss" in done.stderr
+        assert ("earmark: decoding tuned on" in done.stderr) == bool(level)
+
+
+def test_a_device_that_is_not_there_gets_one_sentence(home):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    done = run("detect", "audio/valid_000.wav", "--device", "cuda", cwd=home, code=2)
+    assert "earmark: The device 'cuda' is not available: torch finds 0 CUDA devices" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_ctrl_c_and_resume(home, tmp_path):

@@ -411,5 +411,9 @@ def test_a_waveform_that_cannot_work_gets_one_sentence(detector, source, sample_
 
 
 def test_an_unknown_device_is_refused(detector):
-    with pytest.raises(SettingError, match="no device 'gpu'; use 'cpu' or 'cuda'"):
+    with pytest.raises(SettingError, match="no device 'gpu'; use 'auto', 'cpu'"):
         Detector(detector.bundle, device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(SettingError, match="'cuda:1' is not available: torch finds 0 CUDA"):
+            Detector(detector.bundle, device="cuda:1")
+        assert Detector(detector.bundle, device="auto").predictor.device.type == "cpu"

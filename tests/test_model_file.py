@@ -248,8 +248,8 @@ def test_a_setting_that_a_file_does_not_have_gets_its_default(path):
         (set_field("features", "n_mel", value=80), "did you mean 'features.n_mels'"),
         (set_field("model", "kernal", value=3), "did you mean 'model.kernel'"),
         (set_field("decoding", "dog", "medain", value=1), "did you mean 'median'"),
-        (set_field("format", value=[1]), "unhashable"),
-        (set_field("format", value="1"), "has format '1'"),
+        (set_field("format", value=[1]), "its format must be a number from 1 on"),
+        (set_field("format", value="1"), "its format must be a number from 1 on"),
         (set_field("labels", value=3), "not iterable"),
         (set_field("labels", value=["dog", "dog"]), "must be the same"),
         (set_field("features", value=[]), "features must be a table of settings"),
@@ -325,3 +325,18 @@ def test_a_failed_write_leaves_the_old_file(path, monkeypatch):
         save_bundle(make(), path)
     assert path.read_bytes() == before
     assert load_file(path)
+
+
+@pytest.mark.parametrize("number", [0, 1.0, True, None, "1"])
+def test_a_format_that_is_no_number_from_1_on_is_refused(path, number):
+    rewrite(path, lambda values: values.update(format=number))
+    with pytest.raises(BundleError, match="its format must be a number from 1 on"):
+        load_bundle(path)
+
+
+def test_settings_of_the_training_in_a_file_of_format_1_have_their_new_names():
+    settings = load_bundle(DATA / "format-1.earmark").training["settings"]
+    assert settings == {
+        "training": {"ema_decay": 0.9, "checkpoint": "last"},
+        "augment": {"mixing": 0.5},
+    }

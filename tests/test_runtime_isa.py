@@ -16,7 +16,7 @@ FLAGS = "processor\t: 0\nflags\t\t: fpu avx512_bf16 {} avx512_fp16\n"
 @pytest.fixture
 def fresh(monkeypatch):
     """A process without a cap; what a test sets is undone."""
-    for name in (isa.VARIABLE, isa.WORKS):
+    for name in (isa.VARIABLE, isa.ANSWER):
         monkeypatch.setenv(name, "")  # so that monkeypatch restores the variable
         monkeypatch.delenv(name)
     isa.log_instruction_set.cache_clear()
@@ -64,7 +64,7 @@ def test_nothing_is_capped_where_amx_works_or_is_not_advertised(fresh, caplog):
         isa.log_instruction_set()
     fresh.setattr(isa, "amx_works", lambda: pytest.fail("AMX is tried again"))
     assert not isa.cap_instruction_set()
-    fresh.delenv(isa.WORKS)
+    fresh.delenv(isa.ANSWER)
     fresh.setattr(isa, "advertises_amx", lambda: False)
     assert not isa.cap_instruction_set()
     assert isa.VARIABLE not in os.environ
@@ -80,14 +80,25 @@ def test_the_users_own_cap_is_kept(fresh):
 
 def test_the_trial_of_amx_agrees_with_the_machine():
     """Without AMX the instructions crash, in the child process only."""
-    capped = os.environ.get(isa.VARIABLE) == isa.BELOW_AMX
-    assert isa.amx_works() is (isa.advertises_amx() and not capped)
+    refused = os.environ.get(isa.ANSWER) == "refused"
+    assert isa.amx_works() is (isa.advertises_amx() and not refused)
+
+
+def test_a_program_without_a_python_to_try_with_is_capped(fresh):
+    fresh.setattr(isa, "advertises_amx", lambda: True)
+    fresh.setattr("sys.frozen", True, raising=False)
+    assert isa.cap_instruction_set()
+
+
+def test_a_child_that_imports_earmark_does_not_try_again(fresh):
+    code = "import os, sys; sys.exit(os.environ.get('EARMARK_AMX') != 'being tried')"
+    assert isa._survives(code, timeout=60)
 
 
 def test_a_crash_in_a_trial_is_reported_as_failure():
-    assert isa._survives("pass")
-    assert not isa._survives("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    assert not isa._survives("raise SystemExit(3)")
+    assert isa._survives("pass", timeout=60)
+    assert not isa._survives("import os, signal; os.kill(os.getpid(), signal.SIGILL)", timeout=60)
+    assert not isa._survives("raise SystemExit(3)", timeout=60)
 
 
 def test_bfloat16_that_crashes_is_an_error(fresh):
@@ -155,7 +166,7 @@ def test_importing_earmark_elsewhere_starts_no_process():
 
 def run(code):
     """What a new process prints that inherits no result of a trial."""
-    clean = {k: v for k, v in os.environ.items() if k not in (isa.VARIABLE, isa.WORKS)}
+    clean = {k: v for k, v in os.environ.items() if k not in (isa.VARIABLE, isa.ANSWER)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=clean
     )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from earmark.errors import DataError, SettingError
 from earmark.formats.scores import ScoreTable, read_scores, write_scores
 from earmark.frames import FrameGrid, FrameScores
+from earmark.inference.decoding import Decoding, decode_events
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -142,3 +143,23 @@ def test_shapes_and_labels_that_do_not_fit_are_refused():
         ScoreTable(["dog"], {"a.wav": of_cats})
     with pytest.raises(DataError, match="must name each class once"):
         ScoreTable(["dog", "dog"], {})
+
+
+@pytest.mark.parametrize("duration", [0.8, 0.75, 0.08, 0.05])
+def test_scores_on_a_grid_are_decoded_alike_after_a_round_trip(tmp_path, duration):
+    grid = FrameGrid(12.5)
+    table = np.random.default_rng(0).random((grid.count(duration), 1), dtype=np.float32)
+    scores = FrameScores(table, ["dog"], grid, duration=duration)
+    write_scores(tmp_path, ScoreTable(["dog"], {"a.wav": scores}))
+    again = read_scores(tmp_path)["a.wav"]
+    decoding = Decoding.uniform(["dog"], 0.5, low_threshold=0.2, median=0.24)
+    assert again.edges.tolist() == scores.edges.tolist()
+    assert decode_events(again, decoding) == decode_events(scores, decoding)
+
+
+def test_frames_of_irregular_lengths_have_no_grid(tmp_path):
+    table = ScoreTable(["dog"], {"a.wav": ([0, 0.5, 0.7, 1.5], [[0.9], [0.1], [0.2]])})
+    write_scores(tmp_path, table)
+    again = read_scores(tmp_path)["a"]
+    assert again.grid is None
+    assert again.edges.tolist() == [0, 0.5, 0.7, 1.5]

@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from earmark.audio.decode import read_audio, read_blocks
     from earmark.audio.encode import write_audio
-    from earmark.data.features import FeatureConfig, LogMel, Normalise, log_mel
+    from earmark.data.features import FeatureConfig, LogMel, log_mel
     from earmark.data.manifest import Manifest
     from earmark.errors import (
         AudioError,
@@ -70,7 +70,6 @@ _MODULE_OF = {
     "Manifest": "data.manifest",
     "Model": "nn.model",
     "ModelConfig": "nn.model",
-    "Normalise": "data.features",
     "Pooling": "pooling",
     "Rule": "inference.decoding",
     "RunConfig": "training.settings",
@@ -104,7 +103,19 @@ _MODULE_OF = {
     "write_scores": "formats.scores",
     "write_tags": "formats.tags",
 }
-_SUBPACKAGES = ("audio", "formats", "metrics", "nn", "plots", "pooling", "synth")
+_SUBPACKAGES = (
+    "audio",
+    "data",
+    "experiments",
+    "formats",
+    "inference",
+    "metrics",
+    "nn",
+    "plots",
+    "pooling",
+    "synth",
+    "training",
+)
 
 __all__ = [  # noqa: RUF022 - the version goes last
     "SCENARIO_1",
@@ -125,7 +136,6 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "Manifest",
     "Model",
     "ModelConfig",
-    "Normalise",
     "Pooling",
     "Rule",
     "RunConfig",

@@ -1,16 +1,15 @@
 """The command line: each command parses its options, makes one call and prints the result.
 
-app         options and functions that all commands share, and the entry point
-demo        demo
-doctor      doctor
-synth       synth
-train       train, tune, info
-detect      detect
-evaluate    evaluate
-compare     compare, recipe
+`app` has what all commands share, and the entry point. Every other module of this package holds one
+or more commands and is found by itself: a new command is one new module.
 """
 
-from earmark.cli import compare, demo, detect, doctor, evaluate, synth, train
+from importlib import import_module
+from pkgutil import iter_modules
+
 from earmark.cli.app import app, main
 
-__all__ = ["app", "compare", "demo", "detect", "doctor", "evaluate", "main", "synth", "train"]
+__all__ = ["app", "main"]
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -41,7 +41,9 @@ BundledOption = Annotated[
     typer.Option("--model", "-m", help="Model file; by default the bundled pretrained model."),
 ]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="Model file, from earmark train.")]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where the network runs: cpu, cuda.")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="Where networks run: auto, cpu, cuda or cuda:1.")
+]
 
 
 class RegistryCommand(TyperCommand):

@@ -22,7 +22,7 @@ def detect(
         Path | None,
         typer.Option(help="Folder for the frame-level scores, one table per recording."),
     ] = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     threads: Annotated[int, typer.Option(help="Threads to use; 0 is one per core.")] = 0,
 ) -> None:
     """Detect which sound starts and ends when, in recordings of any length."""

@@ -127,7 +127,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", help="Model file to write; by default in place.")
     ] = None,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
     """Search thresholds and post-processing per class on validation recordings."""

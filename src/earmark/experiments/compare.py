@@ -52,7 +52,7 @@ def run_plan(
         out: folder for the results.
         work: folder for features, checkpoints and models; `out`/work by default.
         processes: runs at a time; one per core by default.
-        device: where networks are trained: "cpu", "cuda" or "auto".
+        device: where networks are trained: "auto", "cpu", "cuda" or "cuda:1".
 
     >>> import tempfile
     >>> from earmark.synth.scenes import SceneConfig, write_scenes

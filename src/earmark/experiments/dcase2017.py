@@ -113,7 +113,7 @@ def run_dcase2017(
         preset: of the settings.
         settings: overrides such as "training.max_epochs=20".
         processes: runs at a time; if there are several, each has one thread.
-        device: where networks are trained: "cpu", "cuda" or "auto".
+        device: where networks are trained: "auto", "cpu", "cuda" or "cuda:1".
 
     Returns:
         Test set -> the statistics with clip-level and frame-level thresholds from tags.

@@ -112,12 +112,13 @@ class DemoReport:
         )
 
 
-def run_demo(out: Path, seed: int = 0) -> DemoReport:
+def run_demo(out: Path, seed: int = 0, device: str = "auto") -> DemoReport:
     """Generate scenes, train on their tags, detect, score and plot.
 
     Args:
         out: folder for everything; an earlier demo in it is overwritten.
         seed: of the scenes and of the training.
+        device: where networks run: "auto", "cpu", "cuda" or "cuda:1".
     """
     started = time.monotonic()
     shutil.rmtree(out / "run", ignore_errors=True)
@@ -130,7 +131,7 @@ def run_demo(out: Path, seed: int = 0) -> DemoReport:
         parts["valid"],
         out=out / "run",
         overrides=(*SETTINGS, f"training.seed={seed}"),
-        run=RunConfig(progress=True),
+        run=RunConfig(progress=True, device=device),
     )
     about = detector.bundle.training
     logger.info("Trained %d epochs; thresholds are tuned on tags only.", about["n_epochs"])
@@ -143,7 +144,7 @@ def run_demo(out: Path, seed: int = 0) -> DemoReport:
     scores = segment_scores(reference, estimate)
     file = max(reference, key=lambda name: len(reference[name]))
     _plot(out, detector, audio / file, reference[file], estimate[file])
-    bundled = _run_bundled_model(out / BUNDLED_FILE, seed)
+    bundled = _run_bundled_model(out / BUNDLED_FILE, seed, device)
     return DemoReport(out, scores, out / BUNDLED_FILE, *bundled, time.monotonic() - started)
 
 
@@ -164,12 +165,12 @@ def _make_scenes(out: Path, seed: int) -> dict[str, Manifest]:
     return parts
 
 
-def _run_bundled_model(file: Path, seed: int) -> tuple[list[Event], list[Event]]:
+def _run_bundled_model(file: Path, seed: int, device: str) -> tuple[list[Event], list[Event]]:
     """Write a scene of sounds that the bundled model knows; return its events and detections."""
     scene = make_scene(SceneConfig(classes=tuple(BUNDLED_LABELS), **BUNDLED_SCENE), seed)
     write_audio(file, scene.waveform, scene.sample_rate)
     reference = [replace(event, label=BUNDLED_LABELS[event.label]) for event in scene.events]
-    return reference, Detector.load().detect(file)
+    return reference, Detector.load(device=device).detect(file)
 
 
 def _describe_event(event: Event) -> str:
@@ -185,11 +186,10 @@ def _plot(
     spectrum = log_mel(waveform, config)
     label = reference[0].label
     index = detector.labels.index(label)
+    model = detector.bundle.build_model()
     with torch.no_grad():
-        prediction = detector.model(spectrum.unsqueeze(0))
-        _, stages = detector.model.pooling(
-            prediction.frame_probs, prediction.hidden, return_stages=True
-        )
+        prediction = model(spectrum.unsqueeze(0))
+        _, stages = model.pooling(prediction.frame_probs, prediction.hidden, return_stages=True)
     picture = plot_hierarchy(
         spectrum, config.grid, stages, detector.grid, label, index, reference,
         lengths=detector.bundle.model_config.stages,

@@ -145,7 +145,7 @@ class Workspace:
     Args:
         plan: of the comparison.
         folder: for features, checkpoints and models; it can be deleted and is then recomputed.
-        device: where networks run: "cpu", "cuda" or "auto".
+        device: where networks run: "auto", "cpu", "cuda" or "cuda:1".
     """
 
     def __init__(self, plan: Plan, folder: Path, device: str = "auto") -> None:
@@ -238,7 +238,9 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     """Train, tune and score one run; its teachers or members must be trained already."""
     if run.members:
         stores = [workspace.compute_features(member) for member in run.members]
-        detectors = [Detector.load(workspace.model_path(member)) for member in run.members]
+        detectors = [
+            Detector.load(workspace.model_path(member), workspace.device) for member in run.members
+        ]
         output = RunOutput.ensemble(
             [
                 RunOutput.predict(detector, workspace, store)

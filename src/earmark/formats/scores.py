@@ -3,7 +3,8 @@
 Conventions: the folder is that of sed_scores_eval: the scores of `a.wav` are in `a.tsv`, tab
 separated, with the columns `onset`, `offset` and one per class. Sub folders are kept. Any finite
 number is a score, a logit as well as a probability. Numbers are written so that they come back to
-the last bit. `FrameScores` are in `earmark.frames`.
+the last bit, and scores on a frame grid can be decoded again; the format has no clip-level scores.
+`FrameScores` are in `earmark.frames`.
 
 A file is known by its name without suffix (see `earmark.formats.names`), so that `a.wav` in a
 reference finds `a.tsv`. Two names that differ only in their suffix are refused.
@@ -11,6 +12,7 @@ reference finds `a.tsv`. Two names that differ only in their suffix are refused.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
@@ -20,7 +22,7 @@ from numpy.typing import ArrayLike
 from earmark.errors import DataError, SettingError
 from earmark.files import atomic_write
 from earmark.formats.names import stem_of, stems_of
-from earmark.frames import FrameScores, Reals
+from earmark.frames import FrameGrid, FrameScores, Reals
 
 _TIMES = ("onset", "offset")
 
@@ -147,7 +149,25 @@ def _read_table(path: Path) -> FrameScores:
         table = np.full((0, len(columns)), np.nan)
     if not (len(table) and np.isfinite(table).all() and _is_end_to_end(table)):
         raise _find_fault(path, lines, columns)
-    return FrameScores(table[:, 2:], labels, edges=np.append(table[:, 0], table[-1, 1]))
+    onsets, end = table[:, 0], float(table[-1, 1])
+    grid = _find_grid(onsets, end)
+    if grid is not None:
+        return FrameScores(table[:, 2:], labels, grid, duration=end)
+    return FrameScores(table[:, 2:], labels, edges=np.append(onsets, end))
+
+
+def _find_grid(onsets: Reals, end: float) -> FrameGrid | None:
+    """Return the frame grid that frames lie on to the last bit, or None if there is none.
+
+    Tables that Earmark wrote lie on one, so that their scores can be decoded and tuned again.
+    """
+    hop = Fraction(float(onsets[1] if len(onsets) > 1 else end)).limit_denominator(100_000)
+    if onsets[0] != 0 or hop <= 0:
+        return None
+    grid = FrameGrid(1 / hop)
+    n_frames = len(onsets)
+    whole = end <= grid.onset(n_frames) and grid.count(end) == n_frames
+    return grid if whole and (onsets == grid.onsets(n_frames)).all() else None
 
 
 def _read_lines(path: Path) -> list[str]:

@@ -27,6 +27,7 @@ from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
 from earmark.inference.predictor import Predictor, Scores
+from earmark.runtime.device import resolve_device
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Detector:
 
     Args:
         bundle: the trained network with its features and decoding.
-        device: where the network runs, such as "cpu" or "cuda".
+        device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
         threads: how many parts of a recording to process at a time; 0 is one per core.
 
     >>> from earmark.synth.scenes import SceneConfig, make_scene
@@ -71,8 +72,10 @@ class Detector:
         self.bundle = bundle
         self.grid = bundle.model_config.output_grid(bundle.feature_config.grid)
         window = bundle.feature_config.grid.count(bundle.window)
-        self.model = bundle.build_model().to(_device(device))
-        self.predictor = Predictor(self.model, window, device, threads)
+        where = resolve_device(device)
+        self.model = bundle.build_model().to(where)
+        self.predictor = Predictor(self.model, window, where, threads)
+        logger.debug("network on %s, windows of %g s", where, bundle.window)
 
     @classmethod
     def load(cls, path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> "Detector":
@@ -136,6 +139,7 @@ class Detector:
                 failed[name] = error
                 continue
             events[name] = self.decode(found)
+            logger.debug("%s: %d events in %.1f s", name, len(events[name]), found.duration)
             if scores is not None:
                 write_scores(scores, ScoreTable(found.labels, {name: found}))
         return FileEvents(events, failed)
@@ -189,8 +193,10 @@ class Detector:
             return read_blocks(source, self.sample_rate)
         if sample_rate is None:
             raise SettingError("A waveform needs its sample_rate, as in detect(waveform, 16000).")
-        waveform = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
-        return resample(_in_blocks(to_mono(waveform)), sample_rate, self.sample_rate)
+        if isinstance(source, Tensor):
+            own = source.detach().cpu()  # NumPy has no bfloat16
+            source = (own.float() if own.is_floating_point() else own).numpy()
+        return resample(_in_blocks(to_mono(source)), sample_rate, self.sample_rate)
 
 
 def load(path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> Detector:
@@ -198,7 +204,7 @@ def load(path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> Det
 
     Args:
         path: of the model file; the bundled model without it.
-        device: where the network runs, such as "cpu" or "cuda".
+        device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
         threads: how many to use; 0 is one per core.
 
     >>> load().labels[:2]
@@ -233,13 +239,6 @@ def name_recordings(recordings: PathLike | Iterable[PathLike]) -> dict[str, Path
 def _in_blocks(waveform: Waveform) -> Iterator[Waveform]:
     for first in range(0, len(waveform), BLOCK):
         yield waveform[first : first + BLOCK]
-
-
-def _device(name: str | torch.device) -> torch.device:
-    try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise SettingError(f"There is no device {name!r}; use 'cpu' or 'cuda'.") from error
 
 
 class _Counter:

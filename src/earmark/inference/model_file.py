@@ -204,6 +204,8 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         values = json.loads(text)
         if not isinstance(values, dict):
             raise SettingError(f"its description must be a table. Got {values!r}.")
+        if type(values["format"]) is not int or values["format"] < 1:
+            raise SettingError(f"its format must be a number from 1 on. Got {values['format']!r}.")
         values = migrate(values)
         if values["format"] != FORMAT:
             made_by = dict(values.get("versions", {})).get("earmark", "unknown")
@@ -252,7 +254,22 @@ def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
     columns["clip_threshold"] = columns.pop("tag_threshold")
     rules = (dict(zip(columns, rule, strict=True)) for rule in zip(*columns.values(), strict=True))
     decoding = dict(zip(labels, rules, strict=True))
-    return values | {"format": 2, "features": features, "decoding": decoding}
+    training = dict(values.get("training", {}))
+    if "settings" in training:
+        settings = {section: dict(own) for section, own in training["settings"].items()}
+        for section, names in _FIRST_NAMES.items():
+            own = settings.get(section, {})
+            settings[section] = {names.get(name, name): value for name, value in own.items()}
+        training["settings"] = settings
+    changed = {"features": features, "decoding": decoding, "training": training}
+    return values | {"format": 2} | changed
+
+
+# Settings of a training in files of format 1 -> their names now.
+_FIRST_NAMES = {
+    "training": {"average": "ema_decay", "frame_share": "frame_loss_weight", "keep": "checkpoint"},
+    "augment": {"overlay": "mixing", "filter_db": "eq_db"},
+}
 
 
 _UNUSABLE = (

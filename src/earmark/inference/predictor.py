@@ -29,6 +29,8 @@ from earmark.errors import SettingError
 from earmark.frames import Floats, FrameScores
 from earmark.nn.fused import FusedModel
 from earmark.nn.model import Model
+from earmark.runtime.device import resolve_device
+from earmark.runtime.isa import log_instruction_set
 from earmark.runtime.memory import keep_memory
 from earmark.runtime.threads import check_threads, map_in_threads
 
@@ -92,7 +94,8 @@ class Predictor:
         self, model: Model, window: int, device: str | torch.device = "cpu", threads: int = 0
     ) -> None:
         self.config = model.config
-        self.device = torch.device(device)
+        self.device = resolve_device(device)
+        log_instruction_set()
         self.threads = check_threads(threads)
         self._fused = FusedModel(model).to(self.device)
         self._dtype = next(model.parameters()).dtype

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 BELOW_AMX = "AVX512_CORE_FP16"  # an upper bound; a CPU without these instructions uses fewer
-WORKS = "EARMARK_AMX_WORKS"  # set after a successful trial, for child processes
+ANSWER = "EARMARK_AMX"  # "works" or "refused" once tried, for child processes
 
 # Asks the kernel for the AMX state, then runs the instructions that oneDNN would generate:
 #   ldtilecfg [rdi]; tilezero tmm0..2; tdpbf16ps tmm0, tmm1, tmm2; tilerelease; ret
@@ -64,15 +64,15 @@ def cap_instruction_set() -> bool:
     >>> cap_instruction_set() in (True, False)
     True
     """
-    if VARIABLE in os.environ:  # set by the user or by the parent process
-        return os.environ[VARIABLE] == BELOW_AMX
-    if os.environ.get(WORKS) or not advertises_amx():
+    if ANSWER in os.environ:  # this process, or the one that started it, has tried
+        return os.environ[ANSWER] == "refused"
+    if VARIABLE in os.environ or not advertises_amx():  # what the user has set is kept
         return False
-    if amx_works():
-        os.environ[WORKS] = "1"
-        return False
-    os.environ[VARIABLE] = BELOW_AMX
-    return True
+    works = amx_works()
+    os.environ[ANSWER] = "works" if works else "refused"
+    if not works:
+        os.environ[VARIABLE] = BELOW_AMX
+    return not works
 
 
 @lru_cache
@@ -81,7 +81,7 @@ def log_instruction_set() -> None:
 
     >>> log_instruction_set()
     """
-    if cap_instruction_set() and advertises_amx():
+    if cap_instruction_set():
         logger.info(
             "This CPU advertises AMX but the system does not grant it; oneDNN is limited to %s "
             "(environment variable %s).",
@@ -112,15 +112,21 @@ def amx_works() -> bool:
     >>> amx_works() in (True, False)
     True
     """
-    return _survives(_TRY_AMX)
+    return _survives(_TRY_AMX, timeout=10)
+
+
+def bfloat16_works() -> bool:
+    """Return whether torch computes in bfloat16 on this CPU; tried once in a child process.
+
+    >>> bfloat16_works() in (True, False)
+    True
+    """
+    return _bfloat16_works(os.environ.get(VARIABLE, ""))
 
 
 def check_bfloat16() -> None:
-    """Raise `SettingError` unless torch computes in bfloat16 on this CPU without a crash.
-
-    >>> check_bfloat16()
-    """
-    if not _bfloat16_works(os.environ.get(VARIABLE, "")):
+    """Raise `SettingError` unless torch computes in bfloat16 on this CPU."""
+    if not bfloat16_works():
         raise SettingError(
             "This CPU cannot compute in bfloat16 (a trial in a child process failed); use "
             "training.precision=32-true."
@@ -130,16 +136,22 @@ def check_bfloat16() -> None:
 @lru_cache
 def _bfloat16_works(cap: str) -> bool:
     """Try bfloat16 in a child process under the given cap, which it inherits; once per cap."""
-    return _survives(_TRY_BFLOAT16)
+    return _survives(_TRY_BFLOAT16, timeout=120)  # it imports torch
 
 
-def _survives(code: str) -> bool:
+def _survives(code: str, timeout: float) -> bool:
     """Return whether Python code ends without an error or a signal in a child process."""
     import subprocess  # takes 10 ms, and most machines never need it
 
+    if not sys.executable or getattr(sys, "frozen", False):  # no Python to run the code with
+        return False
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", code], capture_output=True, timeout=120, check=False
+            [sys.executable, "-I", "-c", code],
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            env=os.environ | {ANSWER: os.environ.get(ANSWER, "being tried")},  # it must not try too
         )
     except (OSError, subprocess.SubprocessError):
         return False

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from earmark.data.batches import clip_window, with_statistics
 from earmark.data.manifest import Manifest, clip_paths, separate_names
@@ -25,11 +27,15 @@ from earmark.inference.model_file import SUFFIX, Bundle
 from earmark.inference.predictor import predict_clips
 from earmark.inference.tuning import TuningResult, tune_clip_thresholds, tune_decoding
 from earmark.plots import plot_history, save
+from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
-from earmark.training.checkpoint import CHECKPOINT, HISTORY, Epoch, Weights
+from earmark.training.checkpoint import CHECKPOINT, HISTORY
 from earmark.training.schedule import best_epoch
 from earmark.training.self_training import write_pseudo_labels
 from earmark.training.settings import RunConfig, Settings
+
+if TYPE_CHECKING:
+    from earmark.training.loop import Fitted
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +94,7 @@ def train(
     from earmark.training.loop import Job
 
     run = run or RunConfig()
+    device = resolve_device(run.device)
     chosen = _choose_settings(preset, config, overrides, settings)
     folder = Path(out)
     has_checkpoint = (folder / CHECKPOINT).exists()
@@ -135,14 +142,16 @@ def train(
     pseudo_labels = folder / PSEUDO_LABELS if teachers else None
     if pseudo_labels is not None and is_first:
         write_pseudo_labels(
-            pseudo_labels, teachers, store, train_clips, chosen, keep=has_checkpoint
+            pseudo_labels, teachers, store, train_clips, chosen, device, keep=has_checkpoint
         )
 
     # Training, then a decoding tuned on the validation tags.
     job = Job(folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run)
+    logger.debug("device %s, settings %s", device, chosen.to_dict())
     fitted = run_job(job)
-    bundle = _bundle(fitted.weights, fitted.history, chosen, train_clips, valid_clips, store)
-    detector = Detector(replace(bundle, licence=run.licence, attribution=tuple(run.attribution)))
+    bundle = _bundle(fitted, chosen, train_clips, valid_clips, store, device)
+    bundle = replace(bundle, licence=run.licence, attribution=tuple(run.attribution))
+    detector = Detector(bundle, device)
     if is_first:
         detector.save(folder / MODEL)
         if find_spec("matplotlib") is not None:
@@ -306,20 +315,21 @@ def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
 
 
 def _bundle(
-    weights: Weights,
-    history: Sequence[Epoch],
+    fitted: "Fitted",
     settings: Settings,
     train: Manifest,
     valid: Manifest,
     store: FeatureStore,
+    device: torch.device,
 ) -> Bundle:
     """Return the trained network with a decoding tuned on the validation tags."""
+    history = fitted.history
     best = history[best_epoch(history, settings.training.monitor)]
     bundle = Bundle(
         labels=train.labels,
         feature_config=settings.features,
         model_config=settings.model,
-        weights=weights,
+        weights=fitted.weights,
         decoding=Decoding.uniform(train.labels),
         window=clip_window(store, train, settings.features),
         training={
@@ -335,8 +345,9 @@ def _bundle(
             "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
         },
     )
-    scores = predict_clips(Detector(bundle).predictor, store, valid, settings.features)
+    scores = predict_clips(Detector(bundle, device).predictor, store, valid, settings.features)
     tuned = tune_clip_thresholds(scores, valid.tags)
+    logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
     return bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(valid)))
 
 

@@ -20,6 +20,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 
 from earmark import errors
 from earmark.errors import EarmarkError, SettingError
+from earmark.runtime.device import resolve_device
 from earmark.runtime.isa import check_bfloat16, log_instruction_set
 from earmark.runtime.processes import without_main
 from earmark.training.loop import Fitted, Job, fit
@@ -40,10 +41,11 @@ def make_fabric(run: RunConfig, precision: str = "32-true") -> Fabric:
             f"nodes={run.nodes} needs torchrun or SLURM to start the command on each machine; see "
             "docs/training.md."
         )
+    device = resolve_device(run.device)
     try:
         fabric = Fabric(
-            accelerator=run.device,
-            devices=run.devices,
+            accelerator=device.type,
+            devices=run.devices if device.index is None else [device.index],
             num_nodes=run.nodes,
             strategy="ddp" if _is_launched() else "ddp_spawn" if _spawns(run) else "auto",
             precision=precision,  # type: ignore[arg-type]

@@ -72,6 +72,7 @@ def write_pseudo_labels(
     store: FeatureStore,
     clips: Manifest,
     settings: Settings,
+    device: str | torch.device = "cpu",
     keep: bool = False,
 ) -> None:
     """Compute the pseudo-labels of the clips and write them to `path`.
@@ -119,7 +120,7 @@ def write_pseudo_labels(
                 f"in place of {settings.model.time_pool}."
             )
     scores = mean_scores(
-        predict_clips(Detector(bundle).predictor, store, clips, bundle.feature_config)
+        predict_clips(Detector(bundle, device).predictor, store, clips, bundle.feature_config)
         for bundle in bundles
     )
     tags = clips.targets.numpy()

@@ -136,7 +136,7 @@ class RunConfig:
         store: folder of the computed features, which several trainings may share; by default
             `features` in the output folder.
         resume: continue from the checkpoint in the output folder, if there is one.
-        device: "cpu", "cuda" or "auto".
+        device: "auto", "cpu", "cuda" or "cuda:1".
         devices: processes on this machine, one per device.
         nodes: machines, each running the same command under torchrun or SLURM.
         progress: show progress bars where standard error is a terminal.
