@@ -128,6 +128,7 @@ def test_every_pooling_has_a_function_in_the_package_that_documents_itself():
         assert function.__name__ in pooling_package.__all__
         assert function.__doc__.startswith(weighting.__doc__.partition("\n")[0])
         assert weighting.formula
+        assert weighting.example[0].startswith(f"{function.__name__}(")
     names = {name: list(signature(function).parameters) for name, function in FUNCTIONS.items()}
     shared = ["mask", "stages", "stage_weights"]
     assert names["max_pool"] == names["noisy_or_pool"] == ["frame_probs", *shared]
@@ -142,6 +143,7 @@ def test_a_new_pooling_is_one_class_and_one_line(monkeypatch):
         """w = x^2."""
 
         formula = "x²"
+        example = ("square_pool(frame_probs)", "tensor([[0.4471, 0.8902]])")
 
         @staticmethod
         def frame_weights(frame_probs, mask):

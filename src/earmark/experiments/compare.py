@@ -129,7 +129,21 @@ def read_results(folder: Path, configurations: Mapping[str, Configuration]) -> l
 
 
 def write_tables(plan: Plan, results: list[RunResult], out: Path) -> list[Comparison]:
-    """Write the tables and the figure of all results; return the statistics, one per tuning."""
+    """Write the tables and the figure of all results; return the statistics, one per tuning.
+
+    >>> import tempfile
+    >>> from earmark.training.settings import Settings
+    >>> counts = {"clip": {"tp": [1], "fp": [0], "fn": [1], "errors": [1]}}
+    >>> values = {metric.name: 0.5 for metric in METRICS.values()}
+    >>> scores = dict.fromkeys(("clip", "threshold_free", "valid"), values)
+    >>> result = RunResult("single", 0, "", scores, counts, {}, {})
+    >>> plan = Plan(Path("plan.toml"), Path(), {}, {"single": Configuration()}, Settings())
+    >>> out = Path(tempfile.mkdtemp())
+    >>> write_tables(plan, [result], out)[0].summaries["single"]["er"].mean
+    0.5
+    >>> sorted(path.suffix for path in out.glob("table.*"))
+    ['.csv', '.json', '.md']
+    """
     tunings = [name for name in results[0].scores if name in results[0].counts]
     comparisons = [compare_results(results, plan.pairs(), tuning) for tuning in tunings]
     tables = [table for comparison in comparisons for table in comparison_tables(comparison)]

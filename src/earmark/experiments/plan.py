@@ -137,6 +137,10 @@ class Run:
         teachers: the runs whose models are its teacher models.
         members: the runs that it averages, if it is an ensemble.
         stored_as: name of the configuration in result files, if it is another.
+
+    >>> run = Run("single", 3, Settings(), Path("weak.tsv"), None, "", "")
+    >>> run.key, run.depth
+    ('single-seed3', 0)
     """
 
     configuration: str

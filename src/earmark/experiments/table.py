@@ -101,6 +101,11 @@ class Comparison:
         corrected: pair -> metric -> p-value corrected for the pairs with the same change.
         by_change: change -> metric -> the difference over all runs of its pairs.
         by_seed: change -> metric -> the difference over the means per seed.
+
+    >>> summaries = {"single": {"f1": Summary(0.5, 0.1, 0.4, 0.6, (0.4, 0.6))}}
+    >>> comparison = Comparison("clip", {"single": [0, 1]}, summaries, {}, {}, {}, {})
+    >>> comparison.summaries["single"]["f1"].mean
+    0.5
     """
 
     tuning: str

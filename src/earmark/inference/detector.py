@@ -37,7 +37,13 @@ BLOCK = 1 << 18  # samples of a waveform to resample at a time
 
 
 class FileEvents(dict[str, list[Event]]):
-    """Name of a recording -> its events; `failed` has the error of each that could not be read."""
+    """Name of a recording -> its events; `failed` has the error of each that could not be read.
+
+    >>> failed = {"b.wav": AudioError("b.wav has no samples.")}
+    >>> events = FileEvents({"a.wav": [Event(0, 1, "dog")]}, failed)
+    >>> list(events), list(events.failed)
+    (['a.wav'], ['b.wav'])
+    """
 
     failed: Mapping[str, EarmarkError]
 
@@ -87,7 +93,13 @@ class Detector:
         return cls(load_bundle(path), device, threads)
 
     def save(self, path: PathLike) -> Path:
-        """Write the detector to one file; return its path."""
+        """Write the detector to one file; return its path.
+
+        >>> import tempfile
+        >>> path = Detector.load().save(Path(tempfile.mkdtemp()) / "detector.earmark")
+        >>> Detector.load(path).labels[:2]
+        ('car_horn', 'cat')
+        """
         return save_bundle(self.bundle, path)
 
     @property
@@ -112,6 +124,9 @@ class Detector:
             source: a path, an open binary file, or a waveform; see the module.
             sample_rate: of a waveform, in Hz; a file knows its own.
             decoding: other thresholds and post-processing than the detector's own.
+
+        >>> Detector.load().detect(np.zeros(16000), sample_rate=16000)
+        []
         """
         return self.decode(self.frame_scores(source, sample_rate), decoding)
 
@@ -125,6 +140,13 @@ class Detector:
         Args:
             recordings: files, or folders, whose recordings have names relative to them.
             scores: folder to write the frame-level scores to, one table per recording.
+
+        >>> import tempfile
+        >>> from earmark.audio.encode import write_audio
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = write_audio(folder / "silence.wav", np.zeros(16000), 16000)
+        >>> Detector.load().detect_files(folder)
+        {'silence.wav': []}
         """
         files = name_recordings(recordings)
         if scores is not None:
@@ -145,13 +167,23 @@ class Detector:
         return FileEvents(events, failed)
 
     def decode(self, scores: FrameScores, decoding: Decoding | None = None) -> list[Event]:
-        """Return the events in scores that `frame_scores` gave."""
+        """Return the events in scores that `frame_scores` gave.
+
+        >>> detector = Detector.load()
+        >>> detector.decode(detector.frame_scores(np.zeros(16000), 16000))
+        []
+        """
         return decode_events(scores, decoding or self.bundle.decoding)
 
     def frame_scores(
         self, source: Source | Waveform | Tensor, sample_rate: int | None = None
     ) -> FrameScores:
-        """Return the scores of every class in every frame, with the time axis."""
+        """Return the scores of every class in every frame, with the time axis.
+
+        >>> scores = Detector.load().frame_scores(np.zeros(16000), 16000)
+        >>> scores.scores.shape, scores.duration
+        ((13, 17), 1.0)
+        """
         counter = _Counter(self._blocks(source, sample_rate))
         pieces, clip_pieces = [], []
         for piece, clip_piece in self.stream(log_mel_blocks(counter, self.bundle.feature_config)):
@@ -169,13 +201,24 @@ class Detector:
         """Yield pieces of frame-level and clip-level scores, as soon as they are final.
 
         Shape: pieces (frames, mels) of any length, normalised, in order -> (frames, classes) both.
+
+        >>> detector = Detector.load()
+        >>> blocks = [np.zeros(16000, np.float32), np.zeros(16000, np.float32)]  # 1 s at 32 kHz
+        >>> log_mels = log_mel_blocks(blocks, detector.bundle.feature_config)
+        >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream(log_mels))
+        13
         """
         return self.predictor.stream(log_mels)
 
     def tags(
         self, source: Source | Waveform | Tensor, sample_rate: int | None = None
     ) -> dict[str, float]:
-        """Return the probability that each class is anywhere in the recording."""
+        """Return the probability that each class is anywhere in the recording.
+
+        >>> tags = Detector.load().tags(np.zeros(16000), 16000)
+        >>> tags["siren"] < 0.5
+        True
+        """
         best = self.frame_scores(source, sample_rate).clip_level()
         return {label: float(p) for label, p in zip(self.labels, best, strict=True)}
 

@@ -60,6 +60,11 @@ class BestScores:
         class_wise_average: the mean over classes of the latter.
         n_files: number of files evaluated.
         unknown_files: files that only the scores contain, ignored.
+
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
+    >>> best = best_scores({"a": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0))
+    >>> best.overall["f_measure"].value, best.class_wise["dog"]["error_rate"].value
+    (1.0, 0.0)
     """
 
     overall: BestPoints
@@ -101,6 +106,11 @@ class ThresholdCounts:
 
     Shape: `deltas.values` (3, deltas): true positives, false positives, and errors of all classes;
     `n_ref` (files, classes). `segments` is set with a `SegmentCriterion` only.
+
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
+    >>> counts = count_thresholds({"a": [Event(0, 1, "dog")]}, scores, SegmentCriterion(1.0))
+    >>> counts.files, counts.n_ref.tolist()
+    (('a',), [[1]])
     """
 
     files: tuple[str, ...]

@@ -73,6 +73,10 @@ class Intervals:
         level: confidence level.
         n_bootstrap: number of bootstrap samples.
         n_files: number of files.
+
+    >>> one = {"f_measure": {"recall": Interval(0.5, 0.25, 0.75)}}
+    >>> Intervals(one, {}, {}, 0.95, 1000, 20).overall["f_measure"]["recall"].low
+    0.25
     """
 
     overall: dict[str, dict[str, Interval]]

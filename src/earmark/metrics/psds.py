@@ -97,6 +97,11 @@ class PsdsScores:
         n_files: number of files evaluated.
         n_merged: number of events that were merged into another of their class.
         unknown_files: files that only the scores contain, ignored.
+
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
+    >>> psds = psds_scores({"a": [Event(0, 1, "dog")]}, scores)
+    >>> psds.value, psds.class_wise
+    (1.0, {'dog': 1.0})
     """
 
     value: float
@@ -137,6 +142,11 @@ class PsdsCounts:
     Shape: `deltas.values` (3, deltas): true positives, false positives, cross triggers; `n_ref` and
     `seconds_ref` (files, classes), number and total length of the reference events; `durations`
     (files,).
+
+    >>> scores = ScoreTable(["dog"], {"a": ([0, 1, 2], [[0.9], [0.2]])})
+    >>> counts = count_psds({"a": [Event(0, 1, "dog")]}, scores)
+    >>> counts.n_ref.tolist(), counts.durations.tolist()
+    ([[1]], [2.0])
     """
 
     files: tuple[str, ...]

@@ -42,6 +42,10 @@ class RunDifference:
         smallest_p: the smallest p-value that so many runs can give.
         level: confidence level.
         n_runs: number of pairs of runs.
+
+    >>> result = compare_runs([0.50, 0.52], [0.53, 0.53])
+    >>> round(result.difference, 3), result.p_value, result.smallest_p
+    (0.02, 0.5, 0.5)
     """
 
     a: float

@@ -79,6 +79,11 @@ class Differences:
         n_permutations: number of permutations of the p-values.
         smallest_p: the smallest p-value that so many permutations can give.
         n_files: number of files.
+
+    >>> one = {"f_measure": {"recall": Difference(0.5, 0.75, 0.25, 0.0, 0.5, 0.125)}}
+    >>> differences = Differences(one, {}, {}, 0.95, 1000, 1000, 1 / 1001, 20)
+    >>> differences.overall["f_measure"]["recall"].difference
+    0.25
     """
 
     overall: dict[str, dict[str, Difference]]

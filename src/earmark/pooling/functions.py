@@ -67,7 +67,17 @@ def make_function(name: str, weighting: type[Weighting]) -> Callable[..., Tensor
 
     function.__name__ = function.__qualname__ = f"{name.replace('-', '_')}_pool"
     summary = (weighting.__doc__ or "").partition("\n")[0]
-    function.__doc__ = f"{summary}\n\nSee `earmark.pooling.functions` for the arguments."
+    call, result = weighting.example
+    function.__doc__ = f"""{summary}
+
+See `earmark.pooling.functions` for the arguments.
+
+>>> import torch
+>>> from earmark.pooling import {function.__name__}
+>>> frame_probs = torch.tensor([[[0.5, 0.1], [0.3, 0.9]]])  # 2 frames, 2 classes
+>>> {call}
+{result}
+"""
     function.__signature__ = whole  # type: ignore[attr-defined]
     return function
 
@@ -76,3 +86,5 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     function.__name__: function
     for function in (make_function(name, weighting) for name, weighting in POOLINGS.items())
 }
+
+__test__ = FUNCTIONS  # where doctest finds the examples of functions that no module defines

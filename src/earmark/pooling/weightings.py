@@ -39,6 +39,7 @@ class Weighting(nn.Module):
     """
 
     formula: str  # the weight of a frame, as the documentation shows it
+    example: tuple[str, str]  # a call of its function, and the result, for the function's docstring
     parameters_text = ""  # what is learned, as the documentation shows it
     frame_weights: Callable[..., Tensor]
     reduction: Reduction = staticmethod(weighted_mean)
@@ -66,6 +67,7 @@ class Max(Weighting):
     """
 
     formula = "1 for the first largest, else 0"
+    example = ("max_pool(frame_probs)", "tensor([[0.5000, 0.9000]])")
 
     @staticmethod
     def frame_weights(frame_probs: Tensor, mask: Tensor) -> Tensor:
@@ -83,6 +85,7 @@ class Average(Weighting):
     """
 
     formula = "1"
+    example = ("average_pool(frame_probs)", "tensor([[0.4000, 0.5000]])")
 
     @staticmethod
     def frame_weights(frame_probs: Tensor, mask: Tensor) -> Tensor:
@@ -98,6 +101,7 @@ class Linear(Weighting):
     """
 
     formula = "x (linear softmax)"
+    example = ("linear_pool(frame_probs)", "tensor([[0.4250, 0.8200]])")
 
     @staticmethod
     def frame_weights(frame_probs: Tensor, mask: Tensor) -> Tensor:
@@ -113,6 +117,7 @@ class Exp(Weighting):
     """
 
     formula = "exp(x) (exponential softmax)"
+    example = ("exp_pool(frame_probs)", "tensor([[0.4100, 0.6520]])")
 
     @staticmethod
     def frame_weights(frame_probs: Tensor, mask: Tensor) -> Tensor:
@@ -129,6 +134,7 @@ class Attention(Weighting):
     """
 
     formula = "softmax of a dense layer on `hidden`, over the frames"
+    example = ("attention_pool(frame_probs, logits=4 * frame_probs)", "tensor([[0.4380, 0.8687]])")
     parameters_text = "dense layer"
     needs_hidden = True
 
@@ -161,6 +167,10 @@ class ClassAttention(Attention):
     """
 
     formula = "the same, softmax over the classes of each frame"
+    example = (
+        "class_attention_pool(frame_probs, logits=4 * frame_probs)",
+        "tensor([[0.4818, 0.7761]])",
+    )
     mixes_classes = True
 
     @staticmethod
@@ -182,6 +192,7 @@ class Auto(Weighting):
     """
 
     formula = "exp(a x), a learned (McFee's autopool)"
+    example = ("auto_pool(frame_probs, sharpness=10.0)", "tensor([[0.4762, 0.8997]])")
     parameters_text = "one per class"
 
     def __init__(self, n_hidden: int | None, n_classes: int | None) -> None:
@@ -209,6 +220,7 @@ class Power(Weighting):
     """
 
     formula = "xⁿ, n ≥ 0 learned (the absolute value of a parameter, so that it never sticks at 0)"
+    example = ("power_pool(frame_probs, exponent=2.0)", "tensor([[0.4471, 0.8902]])")
     parameters_text = "one per class"
 
     def __init__(self, n_hidden: int | None, n_classes: int | None) -> None:
@@ -244,6 +256,7 @@ class NoisyOr(Average):
     """
 
     formula = "none: y = 1 − Π (1 − x)"
+    example = ("noisy_or_pool(frame_probs)", "tensor([[0.6500, 0.9100]])")
     reduction = staticmethod(noisy_or)
     has_weights = False
 

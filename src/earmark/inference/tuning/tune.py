@@ -31,6 +31,10 @@ class ClassReport:
 
     F1 and positives are of clips (weak) or of segments (strong); F1 is nan for a class that the
     reference does not contain.
+
+    >>> report = ClassReport(n_positive=20, n_negative=80, start_f_measure=0.5, f_measure=0.75)
+    >>> report.f_measure - report.start_f_measure
+    0.25
     """
 
     n_positive: int
@@ -51,6 +55,10 @@ class TuningResult:
         score: of `decoding` on the tuning data.
         start_score: of the start.
         classes: label -> its report.
+
+    >>> result = TuningResult(Decoding.uniform(["dog"]), "weak", "clip_f_measure", 0.75, 0.5)
+    >>> result.score > result.start_score, result.decoding["dog"].threshold
+    (True, 0.5)
     """
 
     decoding: Decoding
