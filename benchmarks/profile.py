@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.detection import HOP, WINDOW, WINDOWS, made_bundle, share
 from benchmarks.process import answer, measure
 from benchmarks.training import N_CLASSES, noise
-from earmark.inference.detector import N_WINDOWS
+from earmark.inference.predictor import N_WINDOWS
 from earmark.nn.fused import FusedModel
 from earmark.nn.loss import clip_loss
 from earmark.nn.model import Model, ModelConfig
