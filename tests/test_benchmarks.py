@@ -1,4 +1,4 @@
-"""Benchmarks: every module can be imported, so that a renamed name is noticed before `make bench`."""
+"""Benchmarks can be imported, so that a renamed name is noticed before `make bench`."""
 
 import sys
 from importlib import import_module

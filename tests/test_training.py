@@ -27,7 +27,7 @@ from earmark.data.batches import (
 )
 from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest, clip_paths
-from earmark.data.store import build_store
+from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.detector import load
@@ -661,3 +661,15 @@ def test_a_frame_loss_weight_of_0_makes_teachers_irrelevant(tones, tmp_path):
     alone, student, half = (weights(tmp_path / name) for name in ("alone", "student", "half"))
     torch.testing.assert_close(student, alone, rtol=1e-3, atol=1e-5)
     assert (half["classifier.weight"] - alone["classifier.weight"]).abs().max() > 1e-3
+
+
+def test_training_and_tuning_score_a_clip_alike(tones, tmp_path):
+    """They share the inference path; the feature store alone rounds, to half precision."""
+    detector = run(tones, tmp_path / "run")
+    clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
+    store = FeatureStore.open(tones / "features")
+    stored = predict_clips(detector.predictor, store, clips, detector.bundle.feature_config)
+    for path, scores in zip(clips.paths, stored, strict=True):
+        own = detector.frame_scores(path)
+        np.testing.assert_allclose(scores.scores[: len(own)], own.scores, rtol=0, atol=0.01)
+        np.testing.assert_allclose(scores.clip_level(), own.clip_level(), rtol=0, atol=0.01)
