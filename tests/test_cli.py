@@ -89,13 +89,13 @@ def test_detect_prints_a_dcase_table_that_evaluate_scores(home):
     files = [f"audio/valid_{n:03d}.wav" for n in range(8)]
     out = run("detect", *files, "--model", "run/model.earmark", cwd=home).stdout
     assert out.splitlines()[0] == "filename\tonset\toffset\tevent_label"
-    run("detect", "audio", "-m", "run/model.earmark", "--out", "found.tsv", "--score", cwd=home)
-    found = read_events(home / "found.tsv")
+    run("detect", "audio", "-m", "run/model.earmark", "--out", "estimate.tsv", "--score", cwd=home)
+    found = read_events(home / "estimate.tsv")
     assert len(found) == 32
-    tables = ("--reference", "valid_strong.tsv", "--estimate", "found.tsv")
+    tables = ("--reference", "valid_strong.tsv", "--estimate", "estimate.tsv")
     done = run("evaluate", *tables, cwd=home)
     assert "overall" in done.stdout
-    assert "24 files of found.tsv are not in valid_strong.tsv" in done.stderr
+    assert "24 files of estimate.tsv are not in valid_strong.tsv" in done.stderr
     scores = json.loads(run("evaluate", *tables, "--json", cwd=home).stdout)
     assert 0 <= scores["segment"]["overall"]["f_measure"]["f_measure"] <= 1
     assert set(scores["segment"]["overall"]["error_rate"]) >= {"error_rate", "deletion_rate"}
@@ -130,18 +130,35 @@ def test_two_systems_are_compared_with_interval_and_p_value_and_scores_give_psds
     ("arguments", "message"),
     [
         (["valid_strong.tsv"], "evaluate needs a reference table and at least one estimate"),
-        (["valid_strong.tsv", "found.tsv", "--json", "--markdown"], "exclude each other"),
-        (["valid_strong.tsv", "found.tsv", "--scores", "a", "--scores", "b"], "Got 2 for 1"),
-        (["valid_strong.tsv", "found.tsv", "--resolution", "0"], "resolution must be"),
-        (["valid_strong.tsv", "found.tsv", "--onset-collar", "-1"], "onset_collar"),
-        (["valid_strong.tsv", "found.tsv", "--scores", "none"], "none is no folder"),
-        (["valid_strong.tsv", "found.tsv", "--bootstrap", "3"], "n_bootstrap must be at least 40"),
-        (["valid_strong.tsv", "found.tsv", "--plots", "found.tsv"], "--plots must be a folder"),
-        (["valid_strong.tsv", "found.tsv", "--durations", "found.tsv"], "no column 'duration'"),
+        (["valid_strong.tsv", "estimate.tsv", "--json", "--markdown"], "exclude each other"),
+        (["valid_strong.tsv", "estimate.tsv", "--scores", "a", "--scores", "b"], "Got 2 for 1"),
+        (["valid_strong.tsv", "estimate.tsv", "--resolution", "0"], "resolution must be"),
+        (["valid_strong.tsv", "estimate.tsv", "--onset-collar", "-1"], "onset_collar"),
+        (["valid_strong.tsv", "estimate.tsv", "--scores", "none"], "none is no folder"),
+        (
+            ["valid_strong.tsv", "estimate.tsv", "--bootstrap", "3"],
+            "n_bootstrap must be at least 40",
+        ),
+        (
+            ["valid_strong.tsv", "estimate.tsv", "--plots", "estimate.tsv"],
+            "--plots must be a folder",
+        ),
+        (
+            ["valid_strong.tsv", "estimate.tsv", "--durations", "estimate.tsv"],
+            "no column 'duration'",
+        ),
     ],
 )
 def test_evaluate_reports_bad_arguments_in_one_sentence(home, arguments, message):
-    run("detect", "audio/valid_000.wav", "-m", "run/model.earmark", "--out", "found.tsv", cwd=home)
+    run(
+        "detect",
+        "audio/valid_000.wav",
+        "-m",
+        "run/model.earmark",
+        "--out",
+        "estimate.tsv",
+        cwd=home,
+    )
     assert message in run("evaluate", *arguments, cwd=home, code=2).stderr
 
 

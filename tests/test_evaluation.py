@@ -123,12 +123,12 @@ class TestParts:
         assert scores["psds"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
     @pytest.mark.parametrize(
-        ("words", "message"),
+        ("text", "message"),
         [("dtc=0.5", "gtc is missing"), ("dtc", "name=number"), ("dtx=1", "dtc"), ("dtc=x", "'x'")],
     )
-    def test_invalid_settings_of_psds_raise(self, words, message):
+    def test_invalid_settings_of_psds_raise(self, text, message):
         with pytest.raises(SettingError, match=message):
-            parse_psds(words)
+            parse_psds(text)
 
 
 FOUR = ("cat", "cow", "dog", "owl")
