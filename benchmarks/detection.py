@@ -94,10 +94,10 @@ def report_networks(peak: float, best: dict[tuple[str, ...], Figures], kind: str
         }
         operations = ModelConfig.preset(preset, N_CLASSES).operations(500)
         first = best[entries[f"textbook, batch {BATCH}, {n_cores()} threads"]]["seconds"]
-        for told, key in entries.items():
+        for entry, key in entries.items():
             seconds, memory = best[key]["seconds"], best[key]["memory"]
             rows.append(
-                f"| `{preset}` | {told} | {1 / seconds:.3g} |"
+                f"| `{preset}` | {entry} | {1 / seconds:.3g} |"
                 f" {operations / seconds / peak / 1e9:.0%} |"
                 f" {memory / 1e6:.0f} MB | {first / seconds:.2f} x |"
             )
@@ -127,8 +127,8 @@ def report_all_in(best: dict[tuple[str, ...], Figures]) -> str:
     figures = {}
     found = best["panns", "minute", str(n_cores())]
     for how in ("whole", "in clips"):
-        told = f"panns_inference (Cnn14, {N_CLASSES_PANNS} classes), {how}"
-        figures[told] = found[how], found[f"memory {how}"]
+        entry = f"panns_inference (Cnn14, {N_CLASSES_PANNS} classes), {how}"
+        figures[entry] = found[how], found[f"memory {how}"]
     first = min(found["whole"], found["in clips"])
     for preset in WINDOWS:
         found = best["all in", preset, "recording"]
@@ -137,9 +137,9 @@ def report_all_in(best: dict[tuple[str, ...], Figures]) -> str:
             found["first"] / MINUTES,
             found["memory"],
         )
-    for told, (seconds, memory) in figures.items():
+    for entry, (seconds, memory) in figures.items():
         rows.append(
-            f"| {told} | {60 / seconds:.0f} | {seconds:.3f} | {memory / 1e6:.0f} MB |"
+            f"| {entry} | {60 / seconds:.0f} | {seconds:.3f} | {memory / 1e6:.0f} MB |"
             f" {first / seconds:.1f} x |"
         )
     return (
@@ -190,7 +190,7 @@ def made_bundle(preset: str, n_classes: int = N_CLASSES) -> Bundle:
         model.classifier.weight *= 20
     labels = tuple(f"class {number}" for number in range(n_classes))
     features = FeatureConfig(mean=(-8.0,), std=(3.0,))
-    # About one event a second: this network's own would be twenty, more than any recording has.
+    # About one event per second: this network's own would be twenty, more than any recording has.
     decoding = Decoding.uniform(labels, 0.99, min_duration=0.5)
     return Bundle(labels, features, config, model.state_dict(), decoding)
 
@@ -206,7 +206,7 @@ def windows_of(bundle: Bundle, path: str) -> Tensor:
 
 
 def measure_textbook(model: str, path: str) -> Figures:
-    """Seconds a window, in batches of 8 and with torch's default threads."""
+    """Seconds per window, in batches of 8 and with torch's default threads."""
     torch.set_num_threads(n_cores())
     bundle = load_bundle(model)
     network = Textbook(bundle.model_config).eval()
@@ -222,7 +222,7 @@ def measure_textbook(model: str, path: str) -> Figures:
 
 
 def measure_network(model: str, path: str, threads: str) -> Figures:
-    """Seconds a window of the whole recording, and the largest difference to the plain network."""
+    """Seconds per window of the whole recording, and the largest difference to the plain model."""
     detector = Detector.load(model, threads=int(threads))
     bundle = detector.bundle
     waveform, _ = read_audio(path, bundle.feature_config.sample_rate)
@@ -235,11 +235,11 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     n_windows = 1 + -(-(len(features) - WINDOW) // HOP)
     part = features[:2000]
     with torch.inference_mode():
-        ours = listen_to(FusedModel(detector.model), part)
-        plain = listen_to(detector.model, part)
+        ours = predict_frames(FusedModel(detector.model), part)
+        plain = predict_frames(detector.model, part)
         double = detector.model.double()
-        exact = listen_to(double, part.double())
-        folded = listen_to(FusedModel(double), part.double())
+        exact = predict_frames(double, part.double())
+        folded = predict_frames(FusedModel(double), part.double())
     return {
         "seconds": seconds / n_windows,
         "memory": memory,
@@ -250,7 +250,7 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     }
 
 
-def listen_to(model: Model | FusedModel, features: Tensor) -> Tensor:
+def predict_frames(model: Model | FusedModel, features: Tensor) -> Tensor:
     """Frame probabilities of windows: one pass of convolutions, then the GRU window by window."""
     if isinstance(model, Model):
         encoded = model.encode(features.unsqueeze(0))[0][0]
@@ -274,7 +274,7 @@ def measure_all_in(model: str, path: str) -> Figures:
 
 
 def measure_tried(model: str, path: str) -> Figures:
-    """CPU seconds a window on one thread, of each step that brought something, and of some more."""
+    """CPU seconds per window on one thread, of each step that helped, and of some more."""
     torch.set_num_threads(1)
     detector = Detector.load(model, threads=1)
     network, folded = detector.model, FusedModel(detector.model)

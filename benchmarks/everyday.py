@@ -52,8 +52,8 @@ def main() -> None:
     ]
     bundle = load_bundle(train_on_all(options.scenes, options.work, run, teachers))
     bundle = bundle.with_decoding(measured.decoding, {**measured.tuning, "of": TUNED_ON})
-    scenery = SceneSets.read(REPO / "benchmarks" / "everyday.toml")
-    bundle = replace(bundle, licence=LICENCE, attribution=attribution(scenery, "all"))
+    scene_sets = SceneSets.read(REPO / "benchmarks" / "everyday.toml")
+    bundle = replace(bundle, licence=LICENCE, attribution=attribution(scene_sets, "all"))
     half = bundle.halved()
     if count_differences(bundle, half, sorted((options.scenes / "test" / "audio").iterdir())) == 0:
         bundle = half
@@ -91,13 +91,13 @@ def tune_shared(scenes: Path, bundle: Bundle) -> Bundle:
     return detector.bundle
 
 
-def attribution(scenery: SceneSets, name: str) -> tuple[str, ...]:
+def attribution(scene_sets: SceneSets, name: str) -> tuple[str, ...]:
     """Return one line per CC-BY recording that the scenes of a set contain."""
-    table = read_table(scenery.folder / scenery.bank.table)
+    table = read_table(scene_sets.folder / scene_sets.bank.table)
     table.require("filename", "event_label", "fold", "licence", "author", "title", "source")
     rows = [row.named(table.columns) for row in table.rows]
-    used = {*scenery.scenes.classes, *scenery.scenes.backgrounds}
-    folds = {str(fold) for fold in scenery.sets[name].folds}
+    used = {*scene_sets.scenes.classes, *scene_sets.scenes.backgrounds}
+    folds = {str(fold) for fold in scene_sets.sets[name].folds}
     lines = {
         f"{row['title']} by {row['author']} ({row['licence']}), {row['source']}"
         for row in rows

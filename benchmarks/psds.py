@@ -47,9 +47,8 @@ def run(shared: Path) -> str:
                 theirs += answer["seconds"]
                 largest = max(largest, abs(answer["value"] - scores.value))
             own, other = np.median(ours), np.median(theirs)
-            rows.append(
-                f"| {name.replace('_', ' ')} | {own:.2f} s | {other:.2f} s | {other / own:.1f} x |"
-            )
+            setting = name.replace("psds", "scenario ")
+            rows.append(f"| {setting} | {own:.2f} s | {other:.2f} s | {other / own:.1f} x |")
             counts = count_psds(reference, frame_scores, **scenario)
             weights = np.random.default_rng(0).multinomial(
                 len(reference), np.full(len(reference), 1 / len(reference)), N_BOOTSTRAP

@@ -53,32 +53,32 @@ class Asker:
     """sed_scores_eval with the same arguments as ours."""
 
     def __init__(self, oracles, folder):
-        self.oracles, self.path = oracles, folder / "curves.npz"
+        self.oracles, self.path = oracles, folder / "scores.npz"
 
-    def ask(self, question, reference, curves, **values):
+    def ask(self, question, reference, frame_scores, **values):
         names = [stem_of(name) for name in reference]
-        own = [curves[name] for name in names]
+        own = [frame_scores[name] for name in names]
         np.savez(
             self.path,
             names=names,
-            labels=curves.labels,
-            lengths=[len(curve.scores) for curve in own],
-            edges=np.concatenate([curve.edges for curve in own]),
-            scores=np.concatenate([curve.scores for curve in own]),
+            labels=frame_scores.labels,
+            lengths=[len(file_scores.scores) for file_scores in own],
+            edges=np.concatenate([file_scores.edges for file_scores in own]),
+            scores=np.concatenate([file_scores.scores for file_scores in own]),
         )
         apart = {stem_of(name): merged(events) for name, events in reference.items()}
         return self.oracles.ask(question, reference=plain(apart), scores=str(self.path), **values)
 
-    def psds(self, reference, curves, durations=None, **setting):
-        seconds = {name: curves[name].duration for name in curves}
+    def psds(self, reference, frame_scores, durations=None, **setting):
+        seconds = {name: frame_scores[name].duration for name in frame_scores}
         seconds |= {stem_of(name): value for name, value in (durations or {}).items()}
         given = {THEIRS.get(name, name): value for name, value in setting.items()}
-        return self.ask("psds", reference, curves, durations=seconds, **given)
+        return self.ask("psds", reference, frame_scores, durations=seconds, **given)
 
 
 @pytest.fixture(scope="module")
 def asker(oracles, tmp_path_factory):
-    return Asker(oracles, tmp_path_factory.mktemp("curves"))
+    return Asker(oracles, tmp_path_factory.mktemp("scores"))
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +89,10 @@ def ref(dcase2017):
     }
 
 
-def make_curves(reference, rng, n_frames=125, hop=0.08, step=0.0, smooth=1):
+def make_scores(reference, rng, n_frames=125, hop=0.08, step=0.0, smooth=1):
     """Noise, higher near the events; some columns are constant."""
     labels = sorted({event.label for events in reference.values() for event in events})
-    curves = {}
+    frame_scores = {}
     for name, events in reference.items():
         length = n_frames if rng.random() < 0.7 else int(rng.integers(1, n_frames + 1))
         edges = np.arange(length + 1) * hop
@@ -106,8 +106,8 @@ def make_curves(reference, rng, n_frames=125, hop=0.08, step=0.0, smooth=1):
             logits[inside, labels.index(event.label)] += rng.uniform(0, 4)
         if rng.random() < 0.1:
             logits[:, rng.integers(len(labels))] = 0.5
-        curves[name] = (edges, np.round(logits / step) * step if step else logits)
-    return ScoreTable(labels, curves)
+        frame_scores[name] = (edges, np.round(logits / step) * step if step else logits)
+    return ScoreTable(labels, frame_scores)
 
 
 def disturb(reference, rng):
@@ -137,21 +137,23 @@ def has_a_still_class(deltas, labels):
     return any(is_still(own) for own in deltas.split_by_class(len(labels)))
 
 
-def check_psds(asker, reference, curves, **setting):
-    if len(curves.labels) == 1:  # sed_scores_eval fails where there is no other class
+def check_psds(asker, reference, frame_scores, **setting):
+    if len(frame_scores.labels) == 1:  # sed_scores_eval fails where there is no other class
         setting |= {"cttc": None, "alpha_ct": 0.0}
-    ours = psds_scores(reference, curves, **setting)
+    ours = psds_scores(reference, frame_scores, **setting)
     try:
-        theirs = asker.psds(reference, curves, **setting)
+        theirs = asker.psds(reference, frame_scores, **setting)
     except OracleError:
-        assert has_a_still_class(count_psds(reference, curves, **setting).deltas, curves.labels)
+        assert has_a_still_class(
+            count_psds(reference, frame_scores, **setting).deltas, frame_scores.labels
+        )
         assert min(ours.class_wise.values()) == 0
         return
     assert ours.value == pytest.approx(theirs["value"], abs=1e-9)
     assert ours.class_wise == pytest.approx(theirs["by_class"], abs=1e-9)
     for roc, (tpr, efpr) in [
         (ours.roc, theirs["roc"]),
-        *((ours.class_rocs[label], theirs["rocs"][label]) for label in curves.labels),
+        *((ours.class_rocs[label], theirs["rocs"][label]) for label in frame_scores.labels),
     ]:
         if not setting.get("alpha_ct"):
             np.testing.assert_allclose(roc.tpr, tpr, atol=1e-9)
@@ -169,29 +171,33 @@ def test_psds_of_disturbed_real_lists_is_equal(asker, ref, block):
     for case in range(24):
         reference = disturb(ref["evaluation"], rng)
         step = [0.0, 0.1, 0.5, 1.0][case % 4]
-        curves = make_curves(reference, rng, n_frames=40, hop=0.25, step=step, smooth=1 + case % 5)
-        check_psds(asker, reference, curves, **SETTINGS[case % 6])
+        frame_scores = make_scores(
+            reference, rng, n_frames=40, hop=0.25, step=step, smooth=1 + case % 5
+        )
+        check_psds(asker, reference, frame_scores, **SETTINGS[case % 6])
 
 
 def test_psds_of_the_whole_evaluation_set_is_equal(asker, ref):
     reference = ref["evaluation"]
-    curves = make_curves(reference, np.random.default_rng(0), smooth=9)
-    check_psds(asker, reference, curves, **SCENARIO_1)
-    check_psds(asker, reference, curves, **SCENARIO_1 | {"dtc": 0.2, "gtc": 0.2, "alpha_st": 0.0})
+    frame_scores = make_scores(reference, np.random.default_rng(0), smooth=9)
+    check_psds(asker, reference, frame_scores, **SCENARIO_1)
+    check_psds(
+        asker, reference, frame_scores, **SCENARIO_1 | {"dtc": 0.2, "gtc": 0.2, "alpha_st": 0.0}
+    )
 
 
 def test_psds_of_the_whole_testing_set_with_cross_triggers_is_equal(asker, ref):
-    curves = make_curves(ref["testing"], np.random.default_rng(1), smooth=9, step=0.01)
-    check_psds(asker, ref["testing"], curves, **SCENARIO_2)
+    frame_scores = make_scores(ref["testing"], np.random.default_rng(1), smooth=9, step=0.01)
+    check_psds(asker, ref["testing"], frame_scores, **SCENARIO_2)
 
 
 def test_durations_beyond_the_scores_are_used_alike(asker, ref):
     rng = np.random.default_rng(3)
     reference = disturb(ref["evaluation"], rng)
-    curves = make_curves(reference, rng, n_frames=40, hop=0.25)
+    frame_scores = make_scores(reference, rng, n_frames=40, hop=0.25)
     durations = dict.fromkeys(reference, 30.0)
-    theirs = asker.psds(reference, curves, durations, **SETTINGS[2])
-    ours = psds_scores(reference, curves, durations=durations, **SETTINGS[2])
+    theirs = asker.psds(reference, frame_scores, durations, **SETTINGS[2])
+    ours = psds_scores(reference, frame_scores, durations=durations, **SETTINGS[2])
     assert ours.value == pytest.approx(theirs["value"], abs=1e-9)
 
 
@@ -201,14 +207,17 @@ def small_cases(draw):
     labels = ["cat", "dog", "owl"][: draw(st.integers(1, 3))]
     n_frames = draw(st.integers(1, 12))
     step = draw(st.sampled_from([0.1, 0.25, 1 / 3]))
-    reference, curves = {}, {}
+    reference, frame_scores = {}, {}
     for name in ("a", "b")[: draw(st.integers(1, 2))]:
         scores = draw(
             st.lists(
                 st.integers(0, 4), min_size=n_frames * len(labels), max_size=n_frames * len(labels)
             )
         )
-        curves[name] = (np.arange(n_frames + 1) * step, np.reshape(scores, (n_frames, len(labels))))
+        frame_scores[name] = (
+            np.arange(n_frames + 1) * step,
+            np.reshape(scores, (n_frames, len(labels))),
+        )
         reference[name] = []
     first = draw(st.sampled_from(sorted(reference)))
     for label in labels:  # each has at least one event: sed_scores_eval needs it
@@ -217,7 +226,7 @@ def small_cases(draw):
             reference[name].append(
                 Event(onset, onset + draw(st.integers(0, 6)) * step * 0.5, label)
             )
-    return reference, ScoreTable(labels, curves)
+    return reference, ScoreTable(labels, frame_scores)
 
 
 @settings(
@@ -248,14 +257,14 @@ CRITERIA = {
 }
 
 
-def check_bests(asker, kind, criterion, given, reference, curves):
+def check_bests(asker, kind, criterion, given, reference, frame_scores):
     reference = {name: merged(events) for name, events in reference.items()}
-    ours = best_scores(reference, curves, criterion)
+    ours = best_scores(reference, frame_scores, criterion)
     try:
-        theirs = asker.ask("best", reference, curves, kind=kind, **given)
+        theirs = asker.ask("best", reference, frame_scores, kind=kind, **given)
     except OracleError:
-        deltas = count_thresholds(reference, curves, criterion).deltas
-        assert has_a_still_class(deltas, curves.labels)
+        deltas = count_thresholds(reference, frame_scores, criterion).deltas
+        assert has_a_still_class(deltas, frame_scores.labels)
         return
     for name in ("f_measure", "error_rate"):
         mean = theirs[name].pop("macro_average")
@@ -263,7 +272,7 @@ def check_bests(asker, kind, criterion, given, reference, curves):
         assert ours.class_wise_average[name] == pytest.approx(mean, abs=1e-9)
         own = {label: bests[name].value for label, bests in ours.class_wise.items()}
         assert own == pytest.approx(theirs[name], abs=1e-9)
-    for label in curves.labels:
+    for label in frame_scores.labels:
         best = ours.class_wise[label]["f_measure"]
         if best.value:
             assert 2 / (1 / best.precision + 1 / best.recall) == pytest.approx(best.value)
@@ -283,14 +292,16 @@ def test_best_scores_of_disturbed_real_lists_are_equal(asker, ref, kind, block):
                 for name, events in reference.items()
             }
         step = [0.0, 0.1, 0.5][block]
-        curves = make_curves(reference, rng, n_frames=40, hop=0.25, step=step, smooth=1 + case % 5)
-        check_bests(asker, kind, *CRITERIA[kind][case % 3], reference, curves)
+        frame_scores = make_scores(
+            reference, rng, n_frames=40, hop=0.25, step=step, smooth=1 + case % 5
+        )
+        check_bests(asker, kind, *CRITERIA[kind][case % 3], reference, frame_scores)
 
 
 @pytest.mark.parametrize("kind", CRITERIA)
 def test_best_scores_of_the_whole_testing_set_are_equal(asker, ref, kind):
-    curves = make_curves(ref["testing"], np.random.default_rng(2), smooth=9)
-    check_bests(asker, kind, *CRITERIA[kind][0], ref["testing"], curves)
+    frame_scores = make_scores(ref["testing"], np.random.default_rng(2), smooth=9)
+    check_bests(asker, kind, *CRITERIA[kind][0], ref["testing"], frame_scores)
 
 
 @settings(

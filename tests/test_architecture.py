@@ -15,7 +15,7 @@ import earmark
 SRC = Path(earmark.__file__).parent
 REPO = Path(__file__).parent.parent
 
-# Package or module -> what it may import of Earmark, beside itself. Data flows downwards: nothing
+# Package or module -> what it may import of Earmark, besides itself. Data flows downwards: nothing
 # imports what stands below it. What is absent from a line is a promise: `pooling` needs nothing
 # but errors, `metrics` knows no network, `nn` knows no metric, no table and no audio.
 LAYERS = {
@@ -69,7 +69,7 @@ def imports_in(code: str) -> set[str]:
     return {name.removeprefix("earmark").removeprefix(".") for name in own}
 
 
-def test_an_import_from_the_front_is_seen_beside_that_of_a_module():
+def test_imports_from_the_top_level_package_and_from_modules_are_both_seen():
     code = "from earmark import audio, Model\nfrom earmark.pooling import Stage, stages\n"
     assert imports_in(code) == {"audio", "", "pooling", "pooling.stages"}
 
@@ -118,7 +118,7 @@ def test_the_modules_of_a_package_do_not_import_each_other_in_a_circle():
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_says_what_it_is_for_and_has_a_real_name(module):
+def test_a_module_has_a_docstring_and_a_descriptive_name(module):
     docstring = ast.get_docstring(ast.parse(FILES[module].read_text()))
     assert docstring, f"{module} has no docstring"
     vague = {"utils", "util", "helpers", "helper", "common", "base", "core", "misc"}
@@ -138,8 +138,8 @@ def test_loading_a_detector_does_not_import_the_scorer_or_the_trainer():
 def test_the_front_names_everything_it_gives():
     assert set(earmark.__all__) == {*earmark._MODULE_OF, "__version__"}
     assert set(dir(earmark)) == {*earmark.__all__, *earmark._SUBPACKAGES}
-    for name, room in earmark._MODULE_OF.items():
-        assert getattr(earmark, name) is getattr(import_module(f"earmark.{room}"), name)
+    for name, module in earmark._MODULE_OF.items():
+        assert getattr(earmark, name) is getattr(import_module(f"earmark.{module}"), name)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = earmark.nonsense
 
@@ -184,7 +184,7 @@ def test_pooling_needs_nothing_but_torch():
     assert run(code) == "[]"
 
 
-def test_the_version_is_told_once():
+def test_the_version_is_defined_once():
     assert run("from importlib.metadata import version; print(version('earmark'))") == (
         earmark.__version__
     )

@@ -76,8 +76,8 @@ def test_info_without_a_file_is_of_the_bundled_model():
 
 
 def test_every_source_whose_licence_requires_it_is_attributed(bundle, esc50):
-    scenery = SceneSets.read(SCENES)
-    used = {*scenery.scenes.classes, *scenery.scenes.backgrounds}
+    scene_sets = SceneSets.read(SCENES)
+    used = {*scene_sets.scenes.classes, *scene_sets.scenes.backgrounds}
     table = read_table(esc50 / "clips.tsv")
     rows = [row.named(table.columns) for row in table.rows]
     due = [row for row in rows if row["event_label"] in used and row["licence"] != "CC0"]
@@ -90,11 +90,11 @@ def test_every_source_whose_licence_requires_it_is_attributed(bundle, esc50):
 
 
 def test_it_finds_real_sounds_in_scenes(esc50):
-    scenery = SceneSets.read(SCENES)
+    scene_sets = SceneSets.read(SCENES)
     bank = earmark.Soundbank.from_table(esc50 / "clips.tsv", esc50 / "audio", [4])
     detector, reference, estimate = earmark.load(), {}, {}
     for index in range(40):
-        scene = earmark.make_scene(scenery.scenes, 99, index, bank)
+        scene = earmark.make_scene(scene_sets.scenes, 99, index, bank)
         reference[str(index)] = list(scene.events)
         estimate[str(index)] = detector.detect(scene.waveform, scene.sample_rate)
     assert earmark.segment_scores(reference, estimate, detector.labels).f_measure > 0.4

@@ -22,8 +22,8 @@ OVERRIDES = [*SMALL, "training.threads=1", "training.max_epochs=4"]
 SETTINGS = [part for override in OVERRIDES for part in ("--set", override)]
 
 
-def run(*words, cwd=None, code=0):
-    command = [sys.executable, "-m", "earmark", *map(str, words)]
+def run(*arguments, cwd=None, code=0):
+    command = [sys.executable, "-m", "earmark", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     if code == 2:
@@ -58,7 +58,7 @@ def test_presets_and_objectives_in_the_help_come_from_their_registries():
     from earmark.inference.tuning import OBJECTIVES
     from earmark.training.settings import PRESETS
 
-    for command, registry in (("train", PRESETS), ("tune", OBJECTIVES)):
+    for command, registry in (("train", PRESETS), ("recipe", PRESETS), ("tune", OBJECTIVES)):
         text = run(command, "--help").stdout
         assert all(name in text for name in registry), command
         assert "--device " in text
@@ -90,13 +90,13 @@ def test_detect_prints_a_dcase_table_that_evaluate_scores(home):
     files = [f"audio/valid_{n:03d}.wav" for n in range(8)]
     out = run("detect", *files, "--model", "run/model.earmark", cwd=home).stdout
     assert out.splitlines()[0] == "filename\tonset\toffset\tevent_label"
-    run("detect", "audio", "-m", "run/model.earmark", "--out", "found.tsv", "--score", cwd=home)
-    found = read_events(home / "found.tsv")
+    run("detect", "audio", "-m", "run/model.earmark", "--out", "estimate.tsv", "--score", cwd=home)
+    found = read_events(home / "estimate.tsv")
     assert len(found) == 32
-    tables = ("--reference", "valid_strong.tsv", "--estimate", "found.tsv")
+    tables = ("--reference", "valid_strong.tsv", "--estimate", "estimate.tsv")
     done = run("evaluate", *tables, cwd=home)
     assert "overall" in done.stdout
-    assert "24 files of found.tsv are not in valid_strong.tsv" in done.stderr
+    assert "24 files of estimate.tsv are not in valid_strong.tsv" in done.stderr
     scores = json.loads(run("evaluate", *tables, "--json", cwd=home).stdout)
     assert 0 <= scores["segment"]["overall"]["f_measure"]["f_measure"] <= 1
     assert set(scores["segment"]["overall"]["error_rate"]) >= {"error_rate", "deletion_rate"}
@@ -112,41 +112,58 @@ def test_two_systems_are_compared_with_interval_and_p_value_and_scores_give_psds
     run("detect", *files, *model, "--out", "some.tsv", "--scores", "scores", cwd=home)
     assert sorted(path.stem for path in (home / "scores").iterdir()) == names
     run("detect", *files[:4], *model, "--out", "few.tsv", cwd=home)
-    told = run("evaluate", "valid_strong.tsv", "few.tsv", "some.tsv", "--bootstrap", "60", cwd=home)
-    assert "B - A" in told.stdout
-    assert "4 files of valid_strong.tsv are missing from few.tsv" in told.stderr
+    done = run("evaluate", "valid_strong.tsv", "few.tsv", "some.tsv", "--bootstrap", "60", cwd=home)
+    assert "B - A" in done.stdout
+    assert "4 files of valid_strong.tsv are missing from few.tsv" in done.stderr
     systems = ("few.tsv", "some.tsv", "--bootstrap", "60")
     both = json.loads(run("evaluate", "valid_strong.tsv", *systems, "--json", cwd=home).stdout)
     found = both["differences"]["some.tsv"]["segment"]["overall"]["f_measure"]["f_measure"]
     assert found["difference"] == found["b"] - found["a"]
     assert 0 < found["p_value"] <= 1
-    words = ("valid_strong.tsv", "some.tsv", "--scores", "scores", "--bootstrap", "60")
-    one = json.loads(run("evaluate", *words, "--json", "--plots", "drawn", cwd=home).stdout)
+    arguments = ("valid_strong.tsv", "some.tsv", "--scores", "scores", "--bootstrap", "60")
+    one = json.loads(run("evaluate", *arguments, "--json", "--plots", "drawn", cwd=home).stdout)
     assert 0 <= one["psds1"]["overall"]["psds"]["psds"] <= 1
     assert (home / "drawn" / "psd_roc1_1.png").exists()
-    assert "| segment ER |" in run("evaluate", *words, "--markdown", cwd=home).stdout
+    assert "| segment ER |" in run("evaluate", *arguments, "--markdown", cwd=home).stdout
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         (["valid_strong.tsv"], "evaluate needs a reference table and at least one estimate"),
-        (["valid_strong.tsv", "found.tsv", "--json", "--markdown"], "exclude each other"),
-        (["valid_strong.tsv", "found.tsv", "--scores", "a", "--scores", "b"], "Got 2 for 1"),
-        (["valid_strong.tsv", "found.tsv", "--resolution", "0"], "resolution must be"),
-        (["valid_strong.tsv", "found.tsv", "--onset-collar", "-1"], "onset_collar"),
-        (["valid_strong.tsv", "found.tsv", "--scores", "none"], "none is no folder"),
-        (["valid_strong.tsv", "found.tsv", "--bootstrap", "3"], "n_bootstrap must be at least 40"),
-        (["valid_strong.tsv", "found.tsv", "--plots", "found.tsv"], "--plots must be a folder"),
-        (["valid_strong.tsv", "found.tsv", "--durations", "found.tsv"], "no column 'duration'"),
+        (["valid_strong.tsv", "estimate.tsv", "--json", "--markdown"], "exclude each other"),
+        (["valid_strong.tsv", "estimate.tsv", "--scores", "a", "--scores", "b"], "Got 2 for 1"),
+        (["valid_strong.tsv", "estimate.tsv", "--resolution", "0"], "resolution must be"),
+        (["valid_strong.tsv", "estimate.tsv", "--onset-collar", "-1"], "onset_collar"),
+        (["valid_strong.tsv", "estimate.tsv", "--scores", "none"], "none is no folder"),
+        (
+            ["valid_strong.tsv", "estimate.tsv", "--bootstrap", "3"],
+            "n_bootstrap must be at least 40",
+        ),
+        (
+            ["valid_strong.tsv", "estimate.tsv", "--plots", "estimate.tsv"],
+            "--plots must be a folder",
+        ),
+        (
+            ["valid_strong.tsv", "estimate.tsv", "--durations", "estimate.tsv"],
+            "no column 'duration'",
+        ),
     ],
 )
-def test_evaluate_tells_bad_words_in_one_sentence(home, words, told):
-    run("detect", "audio/valid_000.wav", "-m", "run/model.earmark", "--out", "found.tsv", cwd=home)
-    assert told in run("evaluate", *words, cwd=home, code=2).stderr
+def test_evaluate_reports_bad_arguments_in_one_sentence(home, arguments, message):
+    run(
+        "detect",
+        "audio/valid_000.wav",
+        "-m",
+        "run/model.earmark",
+        "--out",
+        "estimate.tsv",
+        cwd=home,
+    )
+    assert message in run("evaluate", *arguments, cwd=home, code=2).stderr
 
 
-def test_a_bad_recording_among_good_ones_is_told_and_the_rest_is_found(home):
+def test_a_bad_recording_among_good_ones_is_reported_and_events_are_detected_in_the_rest(home):
     (home / "bad.wav").write_bytes(b"not audio")
     done = run(
         "detect", "bad.wav", "audio/valid_000.wav", "-m", "run/model.earmark", cwd=home, code=2
@@ -231,12 +248,12 @@ def test_quiet_and_verbose_set_the_log_level(home, tmp_path):
     (tmp_path / "tags.tsv").write_text((home / "train_weak.tsv").read_text() + "lost.wav\tlow\n")
     table = ["--train", tmp_path / "tags.tsv", "--audio", home / "audio"]
     where = ["--store", home / "run" / "features", "--set", "training.max_epochs=1"]
-    words = ["train", *table, *SETTINGS, *where, "--device", "cpu", "--out"]
+    arguments = ["train", *table, *SETTINGS, *where, "--device", "cpu", "--out"]
     warning = "earmark: 1 of 25 training clips are missing and are skipped; the first is lost.wav."
-    quiet = run("--quiet", *words, tmp_path / "quiet")
+    quiet = run("--quiet", *arguments, tmp_path / "quiet")
     assert quiet.stderr.splitlines() == [warning]
     for level in ((), ("--verbose",)):
-        done = run(*level, *words, tmp_path / f"out{len(level)}")
+        done = run(*level, *arguments, tmp_path / f"out{len(level)}")
         assert warning in done.stderr.splitlines()
         assert "clips are held out for validation." in done.stderr
         assert "earmark: epoch   0  train loss" in done.stderr
@@ -252,10 +269,17 @@ def test_a_device_that_is_not_there_gets_one_sentence(home):
 
 
 def test_ctrl_c_and_resume(home, tmp_path):
-    words = ["train", "--train", home / "train_weak.tsv", "--valid", home / "valid_weak.tsv"]
-    words += ["--audio", home / "audio", "--out", tmp_path / "run", "--store", home / "features"]
-    words += [*SETTINGS, "--set", "training.max_epochs=200", "--set", "training.patience=200"]
-    command = [sys.executable, "-m", "earmark", *map(str, words)]
+    arguments = ["train", "--train", home / "train_weak.tsv", "--valid", home / "valid_weak.tsv"]
+    arguments += [
+        "--audio",
+        home / "audio",
+        "--out",
+        tmp_path / "run",
+        "--store",
+        home / "features",
+    ]
+    arguments += [*SETTINGS, "--set", "training.max_epochs=200", "--set", "training.patience=200"]
+    command = [sys.executable, "-m", "earmark", *map(str, arguments)]
 
     def restore_ctrl_c():  # which shells disable for background processes
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -268,11 +292,11 @@ def test_ctrl_c_and_resume(home, tmp_path):
     assert process.wait() == 130, (tmp_path / "said.txt").read_text()
     assert "resume with the same command and --resume" in (tmp_path / "said.txt").read_text()
     assert (tmp_path / "run" / CHECKPOINT).exists()
-    assert "already contains a training" in run(*words, code=2).stderr
+    assert "already contains a training" in run(*arguments, code=2).stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (["demmo"], "demmo"),
         (["info", "none.earmark"], "no model file none.earmark"),
@@ -295,8 +319,8 @@ def test_ctrl_c_and_resume(home, tmp_path):
           "--objective", "f_measur"], "did you mean 'f_measure'"),
     ],
 )  # fmt: skip
-def test_bad_input_gets_one_sentence_and_exit_code_2(home, words, sentence):
-    done = run(*words, cwd=home, code=2)
+def test_bad_input_gets_one_sentence_and_exit_code_2(home, arguments, sentence):
+    done = run(*arguments, cwd=home, code=2)
     assert sentence in done.stderr
     assert not (home / "x").exists() or not any((home / "x").iterdir())
 
@@ -307,8 +331,9 @@ def test_a_table_with_a_wrong_row_names_file_and_line(home):
     assert "wrong.tsv:2" in run("evaluate", *tables, cwd=home, code=2).stderr
 
 
-def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch):
+def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch, capsys):
     """With few scenes and one epoch; `make demo` runs it in full."""
+    from earmark.cli.demo import demo as demo_command
     from earmark.experiments import demo
 
     monkeypatch.setattr(demo, "N_SCENES", {"train": 16, "valid": 8, "test": 4})
@@ -318,11 +343,11 @@ def test_the_demo_runs_from_scenes_to_scores(tmp_path, monkeypatch):
     assert report.scores.n_files == 4
     text = report.describe()
     assert "target MISSED" in text
-    assert "earmark train --train tags.tsv" in text
     assert f"bundled pretrained model on {tmp_path / 'demo' / 'bundled.wav'}" in text
     detected = {event.label for event in report.bundled_estimate}
     assert detected & {event.label for event in report.bundled_reference}, detected
     assert all(f"s  {label}\n" in text for label in detected)
     for picture in ("hierarchy.png", "detection.png", "history.png"):
         assert (tmp_path / "demo" / picture).read_bytes().startswith(b"\x89PNG")
-    demo.run_demo(tmp_path / "demo")  # and again in the same folder
+    demo_command(tmp_path / "demo")  # and again in the same folder
+    assert "earmark train --train tags.tsv" in capsys.readouterr().out

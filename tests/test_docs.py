@@ -1,4 +1,4 @@
-"""README and docs: every Python block runs, prints what it says, and every table is up to date."""
+"""README and docs: every Python block runs, prints what is shown, and every table is up to date."""
 
 import doctest
 import re

@@ -46,16 +46,16 @@ def some_events(seed, n_files=30):
     return table
 
 
-def some_curves(events, seed):
+def some_scores(events, seed):
     rng = np.random.default_rng(seed)
-    curves = {}
+    frame_scores = {}
     for name, of_file in events.items():
         scores = rng.uniform(0, 0.6, (100, 2))
         for event in of_file:
             rows = slice(int(event.onset * 10), int(event.offset * 10) + 1)
             scores[rows, LABELS.index(event.label)] += 0.3
-        curves[name] = (np.arange(101) / 10, scores)
-    return ScoreTable(LABELS, curves)
+        frame_scores[name] = (np.arange(101) / 10, scores)
+    return ScoreTable(LABELS, frame_scores)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def ref():
 
 
 @pytest.fixture(scope="module")
-def curves(ref):
-    return some_curves(ref, 1)
+def frame_scores(ref):
+    return some_scores(ref, 1)
 
 
 class TestParts:
@@ -76,27 +76,29 @@ class TestParts:
         assert scores["segment"]["overall"] == segment_scores(ref, found).overall
         assert scores["event"]["overall"] == event_scores(ref, found, **COLLARS).overall
 
-    def test_frame_level_scores_give_ranking_psds_and_best_thresholds(self, ref, curves):
-        scores = evaluate(ref, [SystemOutput("a", scores=curves)], NO_BOOTSTRAP).systems[0].scores
+    def test_frame_level_scores_give_ranking_psds_and_best_thresholds(self, ref, frame_scores):
+        scores = (
+            evaluate(ref, [SystemOutput("a", scores=frame_scores)], NO_BOOTSTRAP).systems[0].scores
+        )
         assert list(scores) == ["clip", "psds1", "psds2", "best_segment", "best_event"]
         assert list(scores["clip"]["overall"]) == ["ranking"]
-        alone = psds_scores(ref, curves, **SCENARIO_1).value
+        alone = psds_scores(ref, frame_scores, **SCENARIO_1).value
         assert scores["psds1"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
-    def test_a_reference_of_tags_allows_for_clips_only(self, ref, curves):
+    def test_a_reference_of_tags_allows_for_clips_only(self, ref, frame_scores):
         tags = {name: {event.label for event in events} for name, events in ref.items()}
         reference, found = (
             SystemOutput("tags", tags=tags),
-            SystemOutput("a", ref, scores=curves),
+            SystemOutput("a", ref, scores=frame_scores),
         )
         scores = evaluate(reference, [found], NO_BOOTSTRAP).systems[0].scores
         assert list(scores) == ["clip"]
         assert scores["clip"]["overall"]["f_measure"]["f_measure"] == 1
 
-    def test_the_order_of_the_columns_of_scores_changes_nothing(self, ref, curves):
-        turned = {name: (c.edges, c.scores[:, ::-1]) for name, c in curves.items()}
+    def test_the_order_of_the_columns_of_scores_changes_nothing(self, ref, frame_scores):
+        turned = {name: (c.edges, c.scores[:, ::-1]) for name, c in frame_scores.items()}
         systems = [
-            SystemOutput("a", scores=curves),
+            SystemOutput("a", scores=frame_scores),
             SystemOutput("b", scores=ScoreTable(LABELS[::-1], turned)),
         ]
         evaluation = evaluate(ref, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
@@ -104,8 +106,8 @@ class TestParts:
             for names in found.overall.values():
                 assert all(each.difference == 0 and each.p_value == 1 for each in names.values())
 
-    def test_every_headline_is_a_score_that_exists(self, ref, curves):
-        output = SystemOutput("a", some_events(1), scores=curves)
+    def test_every_headline_is_a_score_that_exists(self, ref, frame_scores):
+        output = SystemOutput("a", some_events(1), scores=frame_scores)
         scoring = Scoring(n_bootstrap=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
         scores = evaluate(ref, [output], scoring).systems[0].scores
         for part, path, _ in HEADLINES:
@@ -114,19 +116,19 @@ class TestParts:
                 value = value[name]
             assert math.isfinite(value)
 
-    def test_a_custom_psds_is_scored_with_its_settings(self, ref, curves):
+    def test_a_custom_psds_is_scored_with_its_settings(self, ref, frame_scores):
         scoring = Scoring(n_bootstrap=0, psds=parse_psds("dtc=0.3, gtc=0.3 max_efpr=500"))
-        scores = evaluate(ref, [SystemOutput("a", scores=curves)], scoring).systems[0].scores
-        alone = psds_scores(ref, curves, dtc=0.3, gtc=0.3, max_efpr=500.0).value
+        scores = evaluate(ref, [SystemOutput("a", scores=frame_scores)], scoring).systems[0].scores
+        alone = psds_scores(ref, frame_scores, dtc=0.3, gtc=0.3, max_efpr=500.0).value
         assert scores["psds"]["overall"]["psds"]["psds"] == pytest.approx(alone, abs=1e-12)
 
     @pytest.mark.parametrize(
-        ("words", "message"),
+        ("text", "message"),
         [("dtc=0.5", "gtc is missing"), ("dtc", "name=number"), ("dtx=1", "dtc"), ("dtc=x", "'x'")],
     )
-    def test_invalid_settings_of_psds_raise(self, words, message):
+    def test_invalid_settings_of_psds_raise(self, text, message):
         with pytest.raises(SettingError, match=message):
-            parse_psds(words)
+            parse_psds(text)
 
 
 FOUR = ("cat", "cow", "dog", "owl")
@@ -137,7 +139,7 @@ EIGHT_SECONDS = {f"{number}.wav": 8.0 for number in range(12)}
 def whole():
     """A reference, and events and scores of a system that confuses owls with cows."""
     rng = np.random.default_rng(0)
-    ref, found, curves = {}, {}, {}
+    ref, found, frame_scores = {}, {}, {}
     for name in EIGHT_SECONDS:
         scores = rng.uniform(0, 0.5, 4) + rng.uniform(0, 0.2, (100, 4))
         ref[name], found[name] = [], []
@@ -149,29 +151,29 @@ def whole():
             estimated = "cow" if label == "owl" else label
             found[name].append(Event(onset / 10, offset / 10, estimated))
             scores[onset:offset, FOUR.index(label)] += 0.4
-        curves[name] = (np.arange(101) * 0.10000000001, scores)  # tenths, if rounded
-    return ref, found, ScoreTable(FOUR, curves)
+        frame_scores[name] = (np.arange(101) * 0.10000000001, scores)  # tenths, if rounded
+    return ref, found, ScoreTable(FOUR, frame_scores)
 
 
 def score_alone(whole, part, other):
     """The result of a part's scorer alone, with `other` arguments than the defaults."""
-    ref, found, curves = whole
-    peaks = {name: curves[name].scores.max(axis=0) for name in ref}
+    ref, found, frame_scores = whole
+    peaks = {name: frame_scores[name].scores.max(axis=0) for name in ref}
     scorer, arguments, usual = {
         "segment": (segment_scores, (ref, found, FOUR), {}),
         "event": (event_scores, (ref, found, FOUR), COLLARS),
         "clip": (clip_scores, (tags_of(ref), tags_of(found), peaks, FOUR), {}),
-        "psds1": (psds_scores, (ref, curves), SCENARIO_1),
-        "psds2": (psds_scores, (ref, curves), SCENARIO_2),
-        "psds": (psds_scores, (ref, curves), {"dtc": 0.5, "gtc": 0.5}),
+        "psds1": (psds_scores, (ref, frame_scores), SCENARIO_1),
+        "psds2": (psds_scores, (ref, frame_scores), SCENARIO_2),
+        "psds": (psds_scores, (ref, frame_scores), {"dtc": 0.5, "gtc": 0.5}),
         "best_segment": (
             best_scores,
-            (ref, curves),
+            (ref, frame_scores),
             {"criterion": SegmentCriterion(1.0)},
         ),
         "best_event": (
             best_scores,
-            (ref, curves),
+            (ref, frame_scores),
             {"criterion": CollarCriterion(**COLLARS)},
         ),
     }[part]
@@ -232,10 +234,12 @@ def message(cases):
 class TestSettings:
     @pytest.mark.parametrize(("changed", "others"), SETTINGS, ids=message(SETTINGS))
     def test_a_setting_changes_its_parts_only_and_as_their_scorers_do(self, whole, changed, others):
-        ref, found, curves = whole
+        ref, found, frame_scores = whole
         scoring = Scoring(n_bootstrap=0, **changed)
         parts = (
-            evaluate(ref, [SystemOutput("a", found, scores=curves)], scoring).systems[0].to_dict()
+            evaluate(ref, [SystemOutput("a", found, scores=frame_scores)], scoring)
+            .systems[0]
+            .to_dict()
         )
         assert set(parts) >= {"segment", "event", "clip", "psds1", "psds2"} | others.keys()
         for part, scores in parts.items():
@@ -244,15 +248,15 @@ class TestSettings:
             assert (alone != score_alone(whole, part, {})) == (part in others), part
 
     @pytest.mark.parametrize(
-        ("changed", "n_of_events", "n_of_curves"), BOOTSTRAP, ids=message(BOOTSTRAP)
+        ("changed", "n_of_events", "n_of_scores"), BOOTSTRAP, ids=message(BOOTSTRAP)
     )
     def test_bootstrap_samples_and_permutations_are_as_many_as_configured(
-        self, whole, changed, n_of_events, n_of_curves
+        self, whole, changed, n_of_events, n_of_scores
     ):
-        ref, found, curves = whole
-        turned = {name: (c.edges, c.scores[::-1]) for name, c in curves.items()}
+        ref, found, frame_scores = whole
+        turned = {name: (c.edges, c.scores[::-1]) for name, c in frame_scores.items()}
         systems = [
-            SystemOutput("a", found, scores=curves),
+            SystemOutput("a", found, scores=frame_scores),
             SystemOutput("b", ref, scores=ScoreTable(FOUR, turned)),
         ]
         scoring = Scoring(**changed, psds=OWN_PSDS)
@@ -260,7 +264,7 @@ class TestSettings:
         a, b = evaluation.systems
         assert len(a.intervals) == len(evaluation.differences["b"]) == 8
         for part, of_a in a.counts.items():
-            n_bootstrap = n_of_events if part in ("segment", "event", "clip") else n_of_curves
+            n_bootstrap = n_of_events if part in ("segment", "event", "clip") else n_of_scores
             ways = {"level": 0.95, "seed": 0} | {
                 name: value for name, value in changed.items() if name in ("level", "seed")
             }
@@ -278,9 +282,9 @@ class TestSettings:
 
     def test_a_clip_scores_as_high_as_its_highest_frame(self):
         reference = SystemOutput("tags", tags={"a": ["dog"], "b": []})
-        curves = {"a": [[0.0], [0.9], [0.0]], "b": [[0.5], [0.5], [0.5]]}
-        curves = {name: ([0, 1, 2, 3], scores) for name, scores in curves.items()}
-        output = SystemOutput("x", scores=ScoreTable(["dog"], curves))
+        frame_scores = {"a": [[0.0], [0.9], [0.0]], "b": [[0.5], [0.5], [0.5]]}
+        frame_scores = {name: ([0, 1, 2, 3], scores) for name, scores in frame_scores.items()}
+        output = SystemOutput("x", scores=ScoreTable(["dog"], frame_scores))
         clip = evaluate(reference, [output], NO_BOOTSTRAP).systems[0].scores["clip"]
         assert clip["class_wise"]["dog"]["ranking"]["roc_auc"] == 1
 
@@ -305,10 +309,12 @@ class TestIntervals:
         assert evaluation.systems[0].intervals == {}
         assert "one file" in evaluation.warnings[-1]
 
-    def test_systems_of_which_only_one_has_scores_are_compared_in_what_both_have(self, ref, curves):
+    def test_systems_of_which_only_one_has_scores_are_compared_in_what_both_have(
+        self, ref, frame_scores
+    ):
         systems = [
             SystemOutput("a", ref),
-            SystemOutput("b", ref, scores=curves),
+            SystemOutput("b", ref, scores=frame_scores),
         ]
         evaluation = evaluate(ref, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         assert list(evaluation.differences["b"]) == ["segment", "event"]
@@ -343,10 +349,10 @@ class TestWarnings:
         with pytest.raises(DataError, match="no events or tags to compare with"):
             evaluate({"a.wav": []}, [SystemOutput("x", {"a.wav": []})])
 
-    def test_a_class_without_a_column_of_scores_is_an_error(self, curves):
-        reference = {name: [Event(0, 1, "owl")] for name in curves}
+    def test_a_class_without_a_column_of_scores_is_an_error(self, frame_scores):
+        reference = {name: [Event(0, 1, "owl")] for name in frame_scores}
         with pytest.raises(DataError, match="owl"):
-            evaluate(reference, [SystemOutput("x", scores=curves)], NO_BOOTSTRAP)
+            evaluate(reference, [SystemOutput("x", scores=frame_scores)], NO_BOOTSTRAP)
 
     def test_systems_need_different_names(self, ref):
         with pytest.raises(SettingError, match="each with its own name"):
@@ -363,21 +369,23 @@ class TestReading:
         (tmp_path / "bare.tsv").write_text("a.wav\tdog\n")
         assert read_system_output(tmp_path / "bare.tsv", weak=True).tags == {"a.wav": ("dog",)}
 
-    def test_a_folder_of_scores_is_read_alone_or_with_a_table(self, tmp_path, ref, curves):
-        write_scores(tmp_path / "curves", curves)
-        write_events(tmp_path / "found.tsv", ref)
-        assert read_system_output(tmp_path / "curves").events is None
-        both = read_system_output(tmp_path / "found.tsv", tmp_path / "curves")
+    def test_a_folder_of_scores_is_read_alone_or_with_a_table(self, tmp_path, ref, frame_scores):
+        write_scores(tmp_path / "scores", frame_scores)
+        write_events(tmp_path / "estimate.tsv", ref)
+        assert read_system_output(tmp_path / "scores").events is None
+        both = read_system_output(tmp_path / "estimate.tsv", tmp_path / "scores")
         assert both.scores is not None and both.events is not None
         with pytest.raises(SettingError, match="Pass a table"):
-            read_system_output(tmp_path / "curves", tmp_path / "curves")
+            read_system_output(tmp_path / "scores", tmp_path / "scores")
 
-    def test_durations_come_from_a_table(self, tmp_path, ref, curves):
+    def test_durations_come_from_a_table(self, tmp_path, ref, frame_scores):
         path = tmp_path / "durations.tsv"
         path.write_text("filename\tduration\n" + "".join(f"{n}\t20\n" for n in ref))
         scoring = Scoring(n_bootstrap=0, durations=read_durations(path))
         longer = (
-            evaluate(ref, [SystemOutput("a", scores=curves)], scoring).systems[0].counts["psds1"]
+            evaluate(ref, [SystemOutput("a", scores=frame_scores)], scoring)
+            .systems[0]
+            .counts["psds1"]
         )
         assert longer.durations.tolist() == [20.0] * len(ref)
         path.write_text("a.wav\t10\na.wav\t11\n")
@@ -402,20 +410,22 @@ class TestReports:
         interval = again["segment"]["intervals"]["overall"]["error_rate"]["error_rate"]
         assert interval["low"] <= interval["value"] <= interval["high"]
 
-    def test_tables_show_every_system_class_and_difference(self, ref, curves):
+    def test_tables_show_every_system_class_and_difference(self, ref, frame_scores):
         systems = [SystemOutput("one", some_events(1)), SystemOutput("two", some_events(2))]
         tables = score_tables(evaluate(ref, systems, Scoring(n_bootstrap=100)))
         assert [table.title.split(":")[0] for table in tables[2:5]] == ["segment", "event", "clip"]
         assert tables[1].columns == ("", "A", "B", "B - A", "interval", "p")
         assert [row[0] for row in tables[2].rows] == ["overall", "class mean", "cat", "dog"]
-        best = score_tables(evaluate(ref, [SystemOutput("a", scores=curves)], NO_BOOTSTRAP))[-2]
+        best = score_tables(evaluate(ref, [SystemOutput("a", scores=frame_scores)], NO_BOOTSTRAP))[
+            -2
+        ]
         assert best.title == "best_segment: a"
         assert [row[0] for row in best.rows[-2:]] == ["cat", "dog"]
         text = tables[2].to_markdown()
         assert text.count("\n") == 3 + len(tables[2].rows)
 
-    def test_every_possible_figure_is_drawn(self, tmp_path, ref, curves):
-        systems = [SystemOutput("a", some_events(1), scores=curves)]
+    def test_every_possible_figure_is_drawn(self, tmp_path, ref, frame_scores):
+        systems = [SystemOutput("a", some_events(1), scores=frame_scores)]
         evaluation = evaluate(ref, systems, Scoring(n_bootstrap=50, n_score_bootstrap=50))
         output = SystemOutput("ref", ref)
         names = {path.name for path in draw_evaluation(tmp_path, output, systems, evaluation)}

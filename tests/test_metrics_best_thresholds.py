@@ -31,29 +31,29 @@ CRITERIA = [
 ]
 
 
-def decode(curves, thresholds):
+def decode(frame_scores, thresholds):
     """Plain thresholds: runs of frames at or above that of their class."""
     estimate = {}
-    for name, curve in curves.items():
+    for name, file_scores in frame_scores.items():
         estimate[name] = []
-        for column, label in enumerate(curves.labels):
-            active = curve.scores[:, column] >= thresholds[label]
+        for column, label in enumerate(frame_scores.labels):
+            active = file_scores.scores[:, column] >= thresholds[label]
             edges = np.flatnonzero(np.diff(np.concatenate([[False], active, [False]])))
             for a, b in zip(edges[::2], edges[1::2], strict=True):
-                estimate[name].append(Event(curve.edges[a], curve.edges[b], label))
+                estimate[name].append(Event(file_scores.edges[a], file_scores.edges[b], label))
     return estimate
 
 
-def score(reference, curves, criterion, thresholds):
+def score(reference, frame_scores, criterion, thresholds):
     """(F-measure, error rate) overall and class-wise, by our other scorers."""
-    estimate = decode(curves, thresholds)
+    estimate = decode(frame_scores, thresholds)
     if isinstance(criterion, SegmentCriterion):
-        scores = segment_scores(reference, estimate, curves.labels, criterion.resolution)
+        scores = segment_scores(reference, estimate, frame_scores.labels, criterion.resolution)
     else:
         scores = event_scores(
             reference,
             estimate,
-            curves.labels,
+            frame_scores.labels,
             onset_collar=criterion.onset_collar,
             offset_collar=criterion.offset_collar,
             percentage_of_length=criterion.percentage_of_length,
@@ -74,13 +74,13 @@ def score(reference, curves, criterion, thresholds):
 def cases(draw):
     labels = LABELS[: draw(st.integers(1, 3))]
     step = draw(st.sampled_from([0.4, 0.5, 1.0, 0.08]))
-    reference, curves = {}, {}
+    reference, frame_scores = {}, {}
     for name in "ab":
         n_frames = draw(st.integers(1, 8))
-        cell = st.integers(0, 4)
-        rows = st.lists(cell, min_size=n_frames * len(labels), max_size=n_frames * len(labels))
+        level = st.integers(0, 4)
+        rows = st.lists(level, min_size=n_frames * len(labels), max_size=n_frames * len(labels))
         scores = np.reshape(draw(rows), (n_frames, len(labels)))
-        curves[name] = (np.arange(n_frames + 1) * step, scores)
+        frame_scores[name] = (np.arange(n_frames + 1) * step, scores)
         reference[name] = [
             Event(onset * step, (onset + length) * step, label)
             for onset, length, label in draw(
@@ -91,44 +91,47 @@ def cases(draw):
             )
         ]
     reference["a"].append(Event(0, step, labels[0]))
-    return reference, ScoreTable(labels, curves)
+    return reference, ScoreTable(labels, frame_scores)
 
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.sampled_from(CRITERIA))
 def test_no_threshold_is_better_and_the_reported_one_reaches_the_score(case, criterion):
-    reference, curves = case
-    result = best_scores(reference, curves, criterion)
+    reference, frame_scores = case
+    result = best_scores(reference, frame_scores, criterion)
     levels = [*range(5), np.inf]
     tried = [
-        score(reference, curves, criterion, dict.fromkeys(curves.labels, level)) for level in levels
+        score(reference, frame_scores, criterion, dict.fromkeys(frame_scores.labels, level))
+        for level in levels
     ]
     for kind, choose, name in ((0, max, "f_measure"), (1, min, "error_rate")):
         best = result.overall[name]
         assert best.value == pytest.approx(choose(each[None][kind] for each in tried))
-        reached = score(reference, curves, criterion, best.thresholds)[None][kind]
+        reached = score(reference, frame_scores, criterion, best.thresholds)[None][kind]
         assert reached == pytest.approx(best.value)
-        for label in curves.labels:
+        for label in frame_scores.labels:
             own = result.class_wise[label][name]
             if own.n_ref == 0:
                 assert np.isnan(own.value)
                 continue
             assert own.value == pytest.approx(choose(each[label][kind] for each in tried))
-            thresholds = dict.fromkeys(curves.labels, np.inf) | own.thresholds
-            assert score(reference, curves, criterion, thresholds)[label][kind] == pytest.approx(
-                own.value
-            )
+            thresholds = dict.fromkeys(frame_scores.labels, np.inf) | own.thresholds
+            assert score(reference, frame_scores, criterion, thresholds)[label][
+                kind
+            ] == pytest.approx(own.value)
 
 
 @settings(max_examples=40, deadline=None)
 @given(cases(), st.sampled_from([CRITERIA[0], CRITERIA[2]]))
 def test_with_one_threshold_per_class_nothing_is_better_either(case, criterion):
-    reference, curves = case
-    result = best_scores(reference, curves, criterion)
+    reference, frame_scores = case
+    result = best_scores(reference, frame_scores, criterion)
     levels = [*range(5), np.inf]
     tried = [
-        score(reference, curves, criterion, dict(zip(curves.labels, chosen, strict=True)))[None]
-        for chosen in itertools.product(levels, repeat=len(curves.labels))
+        score(
+            reference, frame_scores, criterion, dict(zip(frame_scores.labels, chosen, strict=True))
+        )[None]
+        for chosen in itertools.product(levels, repeat=len(frame_scores.labels))
     ]
     best, least = max(each[0] for each in tried), min(each[1] for each in tried)
     f_measure, error_rate = (result.overall_by_class[x] for x in ("f_measure", "error_rate"))
@@ -137,7 +140,7 @@ def test_with_one_threshold_per_class_nothing_is_better_either(case, criterion):
     if not isinstance(criterion, SegmentCriterion):
         assert error_rate.value == pytest.approx(least)
     for at, claimed in enumerate((f_measure, error_rate)):
-        reached = score(reference, curves, criterion, claimed.thresholds)[None][at]
+        reached = score(reference, frame_scores, criterion, claimed.thresholds)[None][at]
         assert reached == pytest.approx(claimed.value)
 
 
@@ -146,8 +149,8 @@ def in_seconds(scores, ref):
     scores, ref = np.array(scores), np.array(ref)
     labels = LABELS[: scores.shape[1]]
     events = [Event(at, at + 1, labels[column]) for at, column in np.argwhere(ref).tolist()]
-    curve = (np.arange(len(scores) + 1.0), scores)
-    return {"a": events}, ScoreTable(labels, {"a": curve})
+    file_scores = (np.arange(len(scores) + 1.0), scores)
+    return {"a": events}, ScoreTable(labels, {"a": file_scores})
 
 
 def try_all(scores):
@@ -201,8 +204,10 @@ def test_the_least_error_rate_of_segments_is_found_from_either_start(scores, ref
 def test_a_threshold_also_separates_neighbouring_floats(criterion, low):
     high = np.nextafter(low, np.inf)
     assert low < threshold_between(high, low) <= high  # or the coordinate descent would not end
-    reference, curves = in_seconds([[low] * 2, [high] * 2, [low] * 2], [[0, 0], [1, 1], [0, 0]])
-    result = best_scores(reference, curves, criterion)
+    reference, frame_scores = in_seconds(
+        [[low] * 2, [high] * 2, [low] * 2], [[0, 0], [1, 1], [0, 0]]
+    )
+    result = best_scores(reference, frame_scores, criterion)
     for at, name in enumerate(("f_measure", "error_rate")):
         for best in (
             result.overall[name],
@@ -210,7 +215,9 @@ def test_a_threshold_also_separates_neighbouring_floats(criterion, low):
             *(own[name] for own in result.class_wise.values()),
         ):
             assert all(low < threshold <= high for threshold in best.thresholds.values())
-        reached = score(reference, curves, criterion, result.overall[name].thresholds)[None][at]
+        reached = score(reference, frame_scores, criterion, result.overall[name].thresholds)[None][
+            at
+        ]
         assert reached == pytest.approx(result.overall[name].value)
 
 
@@ -228,25 +235,25 @@ def real(dcase2017):
     rng = np.random.default_rng(0)
     labels = sorted({event.label for events in reference.values() for event in events})
     edges = np.arange(126) * 0.08
-    curves = {}
+    frame_scores = {}
     for name, events in reference.items():
         logits = rng.normal(-3, 0.5, (125, len(labels)))
         for event in events:
             inside = (edges[1:] > event.onset) & (edges[:-1] < event.offset)
             logits[inside, labels.index(event.label)] += 3
-        curves[name] = (edges, 1 / (1 + np.exp(-logits)))
-    return reference, ScoreTable(labels, curves)
+        frame_scores[name] = (edges, 1 / (1 + np.exp(-logits)))
+    return reference, ScoreTable(labels, frame_scores)
 
 
 def test_the_best_scores_of_real_lists_are_reached_by_their_thresholds(real):
-    reference, curves = real
+    reference, frame_scores = real
     # names without suffix, as in the scores
     reference = {name.removesuffix(".wav"): events for name, events in reference.items()}
     for criterion in (SegmentCriterion(1.0), CollarCriterion(0.5, 0.5, 0.5)):
-        result = best_scores(reference, curves, criterion)
+        result = best_scores(reference, frame_scores, criterion)
         for kind in (result.overall, result.overall_by_class):
             for at, name in enumerate(("f_measure", "error_rate")):
-                reached = score(reference, curves, criterion, kind[name].thresholds)[None][at]
+                reached = score(reference, frame_scores, criterion, kind[name].thresholds)[None][at]
                 assert reached == pytest.approx(kind[name].value, abs=1e-12)
         by_class = result.overall_by_class
         assert by_class["f_measure"].value > result.overall["f_measure"].value
@@ -269,10 +276,10 @@ def test_a_bootstrap_sample_has_the_best_score_of_its_files(real):
                 for name, n in zip(reference, draw, strict=True)
                 for copy in range(int(n))
             }
-            curves = {copy: real[1][name] for copy, name in copies.items()}
+            frame_scores = {copy: real[1][name] for copy, name in copies.items()}
             again = best_scores(
                 {copy: reference[name] for copy, name in copies.items()},
-                ScoreTable(real[1].labels, curves),
+                ScoreTable(real[1].labels, frame_scores),
                 criterion,
             )
             for name in ("f_measure", "error_rate"):
@@ -290,25 +297,29 @@ def test_precision_and_recall_are_those_at_each_threshold(real):
     reference = {
         name.removesuffix(".wav"): events for name, events in itertools.islice(real[0].items(), 20)
     }
-    curves = ScoreTable(real[1].labels, {name: real[1][name] for name in reference})
-    found = count_thresholds(reference, curves, SegmentCriterion(1.0)).precision_recall()
+    frame_scores = ScoreTable(real[1].labels, {name: real[1][name] for name in reference})
+    found = count_thresholds(reference, frame_scores, SegmentCriterion(1.0)).precision_recall()
     label = max(found, key=lambda name: len(found[name].threshold))
     own = found[label]
     assert (np.diff(own.threshold) < 0).all()
     assert own.recall[-1] == 1.0
     for at in (0, len(own.threshold) // 2, -1):
-        estimate = decode(curves, dict.fromkeys(curves.labels, own.threshold[at]))
-        scores = segment_scores(reference, estimate, curves.labels).class_wise[label]["f_measure"]
+        estimate = decode(frame_scores, dict.fromkeys(frame_scores.labels, own.threshold[at]))
+        scores = segment_scores(reference, estimate, frame_scores.labels).class_wise[label][
+            "f_measure"
+        ]
         assert scores["precision"] == pytest.approx(own.precision[at])
         assert scores["recall"] == pytest.approx(own.recall[at])
 
 
 class TestEdges:
-    curve = ([0, 1, 2], [[0.9, 0.3], [0.2, 0.3]])
-    curves = ScoreTable(["cat", "dog"], {"a": curve})
+    file_scores = ([0, 1, 2], [[0.9, 0.3], [0.2, 0.3]])
+    frame_scores = ScoreTable(["cat", "dog"], {"a": file_scores})
 
     def test_a_class_without_reference_is_nan_alone_but_counts_overall(self):
-        result = best_scores({"a.wav": [Event(0, 2, "cat")]}, self.curves, SegmentCriterion(1.0))
+        result = best_scores(
+            {"a.wav": [Event(0, 2, "cat")]}, self.frame_scores, SegmentCriterion(1.0)
+        )
         assert np.isnan(result.class_wise["dog"]["f_measure"].value)
         assert result.class_wise_average["f_measure"] == 1.0
         assert result.overall["f_measure"].value == pytest.approx(2 / 3)
@@ -319,29 +330,32 @@ class TestEdges:
     def test_nothing_at_all_gives_nan_and_no_warning(self):
         for criterion in (*CRITERIA, IntersectionCriterion(0.5, 0.5)):
             for reference in ({}, {"a": []}):
-                result = best_scores(reference, self.curves, criterion)
+                result = best_scores(reference, self.frame_scores, criterion)
                 assert np.isnan(result.overall["f_measure"].value)
                 assert np.isnan(result.overall_by_class["error_rate"].value)
                 assert np.isnan(result.class_wise_average["error_rate"])
                 assert json.loads(json.dumps(result.to_dict()))["n_files"] == len(reference)
 
     def test_events_past_the_end_of_the_scores_cannot_be_detected(self):
-        result = best_scores({"a": [Event(0, 5, "cat")]}, self.curves, SegmentCriterion(1.0))
+        result = best_scores({"a": [Event(0, 5, "cat")]}, self.frame_scores, SegmentCriterion(1.0))
         assert result.class_wise["cat"]["f_measure"].recall == 0.4
 
     def test_durations_limit_the_segments_as_in_sed_scores_eval(self):
         reference = {"a": [Event(0, 5, "cat")]}
         criterion = SegmentCriterion(1.0, decimals=6, durations={"a.wav": 2.0})
         assert (
-            best_scores(reference, self.curves, criterion).class_wise["cat"]["f_measure"].n_ref == 2
+            best_scores(reference, self.frame_scores, criterion)
+            .class_wise["cat"]["f_measure"]
+            .n_ref
+            == 2
         )
         with pytest.raises(DataError, match="'a' has no entry in durations"):
-            best_scores(reference, self.curves, SegmentCriterion(1.0, 6, {"b": 2.0}))
+            best_scores(reference, self.frame_scores, SegmentCriterion(1.0, 6, {"b": 2.0}))
 
     def test_invalid_settings_raise(self):
         with pytest.raises(SettingError, match="durations have no effect"):
             SegmentCriterion(1.0, durations={"a": 1.0})
         with pytest.raises(SettingError, match="more than the"):
-            best_scores({"a": []}, self.curves, SegmentCriterion(1e-9))
+            best_scores({"a": []}, self.frame_scores, SegmentCriterion(1e-9))
         with pytest.raises(SettingError, match="onset_collar"):
             CollarCriterion(np.nan, 0.2)

@@ -104,14 +104,14 @@ def test_a_bootstrap_sample_scores_each_file_as_often_as_it_occurs():
     ]
     counts = count_segments(*pair, LABELS)
     for weights in bootstrap_weights(len(counts.files), 20, seed=0):
-        drawn = counts.weighted_scores(weights)
+        samples = counts.weighted_scores(weights)
         for row, times in enumerate(weights.astype(int)):
             repeated = [
                 {f"{n} {k}": each[n] for n, m in zip(each, times, strict=True) for k in range(m)}
                 for each in pair
             ]
             brute = count_segments(*repeated, LABELS).weighted_scores()
-            np.testing.assert_allclose(brute.table()[0], drawn.table()[row], atol=1e-12)
+            np.testing.assert_allclose(brute.table()[0], samples.table()[row], atol=1e-12)
 
 
 def test_every_file_is_sampled_equally_often_and_samples_have_the_original_size():
@@ -123,38 +123,38 @@ def test_every_file_is_sampled_equally_often_and_samples_have_the_original_size(
 
 
 def test_without_bias_the_ends_are_the_quantiles():
-    drawn = np.random.default_rng(0).normal(size=(501, 3))
-    low, high, _ = confidence_bounds(np.median(drawn, axis=0), drawn, 0.9)
-    np.testing.assert_allclose(low, np.quantile(drawn, 0.05, axis=0))
-    np.testing.assert_allclose(high, np.quantile(drawn, 0.95, axis=0))
+    samples = np.random.default_rng(0).normal(size=(501, 3))
+    low, high, _ = confidence_bounds(np.median(samples, axis=0), samples, 0.9)
+    np.testing.assert_allclose(low, np.quantile(samples, 0.05, axis=0))
+    np.testing.assert_allclose(high, np.quantile(samples, 0.95, axis=0))
 
 
 def test_samples_above_the_score_move_the_interval_down():
-    drawn = np.random.default_rng(0).normal(size=(501, 1))
-    low, high, _ = confidence_bounds(np.array([-0.5]), drawn, 0.9)
-    assert low < np.quantile(drawn, 0.05)
-    assert high < np.quantile(drawn, 0.95)
+    samples = np.random.default_rng(0).normal(size=(501, 1))
+    low, high, _ = confidence_bounds(np.array([-0.5]), samples, 0.9)
+    assert low < np.quantile(samples, 0.05)
+    assert high < np.quantile(samples, 0.95)
 
 
 def test_the_interval_of_a_negated_score_is_negated():
-    drawn = np.random.default_rng(0).exponential(size=(300, 4))
+    samples = np.random.default_rng(0).exponential(size=(300, 4))
     value = np.array([0.1, 0.5, 1.0, 3.0])
-    low, high, _ = confidence_bounds(value, drawn, 0.95)
+    low, high, _ = confidence_bounds(value, samples, 0.95)
     np.testing.assert_allclose(
-        confidence_bounds(-value, -drawn, 0.95)[:2], [-high, -low], atol=1e-12
+        confidence_bounds(-value, -samples, 0.95)[:2], [-high, -low], atol=1e-12
     )
 
 
 class TestUndefined:
     def test_samples_without_a_score_are_left_out_and_counted(self):
-        drawn = np.array([[0.0], [np.nan], [1.0], [np.nan], [0.5], [0.5]])
-        low, high, n_undefined = confidence_bounds(np.array([0.5]), drawn, 0.5)
+        samples = np.array([[0.0], [np.nan], [1.0], [np.nan], [0.5], [0.5]])
+        low, high, n_undefined = confidence_bounds(np.array([0.5]), samples, 0.5)
         assert n_undefined == [2]
-        assert (low, high) == confidence_bounds(np.array([0.5]), drawn[[0, 2, 4, 5]], 0.5)[:2]
+        assert (low, high) == confidence_bounds(np.array([0.5]), samples[[0, 2, 4, 5]], 0.5)[:2]
 
     def test_more_than_half_of_them_and_there_is_no_interval(self):
-        drawn = np.array([[0.5], [np.nan], [1.0], [np.nan], [np.nan]])
-        assert np.isnan(confidence_bounds(np.array([0.5]), drawn, 0.5)[:2]).all()
+        samples = np.array([[0.5], [np.nan], [1.0], [np.nan], [np.nan]])
+        assert np.isnan(confidence_bounds(np.array([0.5]), samples, 0.5)[:2]).all()
 
     def test_a_class_of_one_clip_is_missing_from_a_third_of_the_samples(self):
         reference = {f"{at}": ["dog"] for at in range(60)} | {"0": ["dog", "cat"]}
@@ -198,14 +198,14 @@ def coverage(n_clips, rates, gains, paths, n_sets, n_true=200_000):
     for seed in range(n_sets):
         counts = simulate_clips(rng, n_clips, rates, gains)
         value = counts.weighted_scores().table()[0, at]
-        drawn = np.concatenate(
+        samples = np.concatenate(
             [
                 counts.weighted_scores(w).table()[:, at]
                 for w in bootstrap_weights(len(counts.files), 400, seed)
             ]
         )
-        plain = np.nanquantile(drawn, [0.025, 0.975], axis=0)
-        kinds = (plain, confidence_bounds(value, drawn, 0.95)[:2], 2 * value - plain[::-1])
+        plain = np.nanquantile(samples, [0.025, 0.975], axis=0)
+        kinds = (plain, confidence_bounds(value, samples, 0.95)[:2], 2 * value - plain[::-1])
         for row, (low, high) in enumerate(kinds):
             held[row] += (low <= ref) & (ref <= high)
     return dict(zip(paths, (held / n_sets).T.tolist(), strict=True))

@@ -17,19 +17,22 @@ from earmark.metrics.stacked_scores import stack_scores
 LABELS = ["cat", "dog", "owl"]
 
 
-def decode(curve, column, threshold):
+def decode(file_scores, column, threshold):
     """Runs of frames at or above a threshold, as (onset, offset)."""
-    active = np.concatenate([[False], curve.scores[:, column] >= threshold, [False]])
+    active = np.concatenate([[False], file_scores.scores[:, column] >= threshold, [False]])
     edges = np.flatnonzero(np.diff(active))
-    return [(curve.edges[a], curve.edges[b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    return [
+        (file_scores.edges[a], file_scores.edges[b])
+        for a, b in zip(edges[::2], edges[1::2], strict=True)
+    ]
 
 
-def count_at(reference, curves, label, threshold, dtc, gtc, cttc):
+def count_at(reference, frame_scores, label, threshold, dtc, gtc, cttc):
     """True positives, false positives and cross triggers of one class, by the definition."""
-    column = curves.labels.index(label)
-    n_true, n_false, n_crossed = 0, 0, dict.fromkeys(curves.labels, 0)
+    column = frame_scores.labels.index(label)
+    n_true, n_false, n_crossed = 0, 0, dict.fromkeys(frame_scores.labels, 0)
     for name, events in reference.items():
-        found = decode(curves[name], column, threshold)
+        found = decode(frame_scores[name], column, threshold)
 
         def shared(a, b, of, events=events):
             own = [e for e in events if e.label == of]
@@ -41,29 +44,31 @@ def count_at(reference, curves, label, threshold, dtc, gtc, cttc):
             if event.label == label:
                 covered = sum(max(0, min(b, event.offset) - max(a, event.onset)) for a, b in good)
                 n_true += round(covered - gtc * event.duration, 9) >= 0
-        for other in curves.labels:
+        for other in frame_scores.labels:
             for a, b in found:
                 if cttc and other != label and (a, b) not in good:
                     n_crossed[other] += round(shared(a, b, other) - cttc * (b - a), 9) >= 0
     return n_true, n_false, n_crossed
 
 
-def brute_force(reference, curves, *, dtc, gtc, cttc, alpha_ct, alpha_st, max_efpr):
+def brute_force(reference, frame_scores, *, dtc, gtc, cttc, alpha_ct, alpha_st, max_efpr):
     """PSDS from counts at every threshold, on a fine grid of rates."""
-    hours = sum(curves[name].duration for name in reference) / 3600
+    hours = sum(frame_scores[name].duration for name in reference) / 3600
     seconds = {
         x: sum(e.duration for events in reference.values() for e in events if e.label == x)
-        for x in curves.labels
+        for x in frame_scores.labels
     }
     grid = (np.arange(2000) + 0.5) / 2000 * max_efpr
     heights = []
-    for label in curves.labels:
+    for label in frame_scores.labels:
         n_ref = sum(e.label == label for events in reference.values() for e in events)
-        column = curves.labels.index(label)
+        column = frame_scores.labels.index(label)
         height = np.zeros(len(grid))
-        for threshold in {x for name in reference for x in curves[name].scores[:, column]}:
-            true, false, crossed = count_at(reference, curves, label, threshold, dtc, gtc, cttc)
-            others = [crossed[x] / seconds[x] for x in curves.labels if x != label]
+        for threshold in {x for name in reference for x in frame_scores[name].scores[:, column]}:
+            true, false, crossed = count_at(
+                reference, frame_scores, label, threshold, dtc, gtc, cttc
+            )
+            others = [crossed[x] / seconds[x] for x in frame_scores.labels if x != label]
             rate = false / hours + alpha_ct * 3600 * (np.mean(others) if others else 0)
             height = np.where(grid >= rate, np.maximum(height, true / n_ref), height)
         heights.append(height)
@@ -73,18 +78,20 @@ def brute_force(reference, curves, *, dtc, gtc, cttc, alpha_ct, alpha_st, max_ef
 
 @st.composite
 def cases(draw):
-    reference, curves = {}, {}
+    reference, frame_scores = {}, {}
     n_frames = draw(st.integers(1, 8))
     for name in "ab":
-        cell = st.integers(0, 3)
-        scores = draw(st.lists(st.tuples(cell, cell, cell), min_size=n_frames, max_size=n_frames))
-        curves[name] = (np.arange(n_frames + 1) * 30.0, scores)
+        level = st.integers(0, 3)
+        scores = draw(
+            st.lists(st.tuples(level, level, level), min_size=n_frames, max_size=n_frames)
+        )
+        frame_scores[name] = (np.arange(n_frames + 1) * 30.0, scores)
         reference[name] = []
         for label in LABELS:
             onset = draw(st.integers(0, 8)) * 30.0
             length = draw(st.integers(1, 4)) * 15.0
             reference[name].append(Event(onset, onset + length, label))
-    return reference, ScoreTable(LABELS, curves)
+    return reference, ScoreTable(LABELS, frame_scores)
 
 
 @settings(max_examples=60, deadline=None)
@@ -99,8 +106,8 @@ def test_psds_equals_that_of_trying_every_threshold(case, scenario):
 @settings(max_examples=100, deadline=None)
 @given(cases())
 def test_the_detections_are_those_of_all_thresholds_and_each_ends_in_its_parent(case):
-    reference, curves = case
-    stack = stack_scores(reference, curves)
+    reference, frame_scores = case
+    stack = stack_scores(reference, frame_scores)
     for runs in find_detections(stack, np.ones((2, 3), bool)):
         for file, name in enumerate(reference):
             for column in range(3):
@@ -108,7 +115,7 @@ def test_the_detections_are_those_of_all_thresholds_and_each_ends_in_its_parent(
                 for threshold in (0, 1, 2, 3):
                     there = own & (runs.upper >= threshold) & (runs.lower < threshold)
                     found = sorted(zip(runs.onset[there], runs.offset[there], strict=True))
-                    assert found == decode(curves[name], column, threshold)
+                    assert found == decode(frame_scores[name], column, threshold)
         child = runs.parent >= 0
         parent = runs.parent[child]
         assert (runs.lower[~child] == -np.inf).all()
@@ -120,9 +127,12 @@ def test_the_detections_are_those_of_all_thresholds_and_each_ends_in_its_parent(
 def test_long_constant_or_rising_scores_take_no_time_per_frame():
     n_frames = 200_000
     for scores in (np.zeros(n_frames), np.arange(n_frames), np.arange(n_frames) % 2):
-        curve = (np.arange(n_frames + 1), scores[:, None])
-        curves = ScoreTable(["dog"], {"a": curve})
-        assert psds_scores({"a": [Event(0, n_frames, "dog")]}, curves, dtc=0.5, gtc=0.5).value == 1
+        file_scores = (np.arange(n_frames + 1), scores[:, None])
+        frame_scores = ScoreTable(["dog"], {"a": file_scores})
+        assert (
+            psds_scores({"a": [Event(0, n_frames, "dog")]}, frame_scores, dtc=0.5, gtc=0.5).value
+            == 1
+        )
 
 
 class TestBootstrap:
@@ -133,12 +143,12 @@ class TestBootstrap:
             f"{n}.wav": [Event(n % 5, n % 5 + 2, LABELS[n % 3]), Event(6, 8, LABELS[(n + 1) % 3])]
             for n in range(12)
         }
-        self.curves = ScoreTable(
+        self.frame_scores = ScoreTable(
             LABELS,
             {n: (np.arange(11.0), rng.normal(0, 1, (10, 3))) for n in self.reference},
         )
         self.setting = SCENARIO_2 | {"max_efpr": 2000.0}
-        return count_psds(self.reference, self.curves, **self.setting)
+        return count_psds(self.reference, self.frame_scores, **self.setting)
 
     def test_weights_of_one_give_the_score_itself(self, counts):
         weighted = counts.weighted_scores(np.ones((1, 12)))
@@ -161,14 +171,14 @@ class TestBootstrap:
                 for copy in range(int(n))
             ]
             reference = {f"{copy}_{name}": self.reference[name] for name, copy in names}
-            curves = {f"{copy}_{name}": self.curves[name] for name, copy in names}
-            again = psds_scores(reference, ScoreTable(LABELS, curves), **self.setting)
+            frame_scores = {f"{copy}_{name}": self.frame_scores[name] for name, copy in names}
+            again = psds_scores(reference, ScoreTable(LABELS, frame_scores), **self.setting)
             assert value == pytest.approx(again.value, abs=1e-12)
 
     def test_concatenated_counts_are_those_of_all_files(self, counts):
         other = count_psds(
             self.reference,
-            ScoreTable(LABELS, {n: (c.edges, -c.scores) for n, c in self.curves.items()}),
+            ScoreTable(LABELS, {n: (c.edges, -c.scores) for n, c in self.frame_scores.items()}),
             **self.setting,
         )
         both = counts.concatenate(other)
@@ -179,13 +189,13 @@ class TestBootstrap:
             [counts.scores().value, other.scores().value],
         )
         with pytest.raises(SettingError, match="same labels and settings"):
-            counts.concatenate(count_psds(self.reference, self.curves, **SCENARIO_1))
+            counts.concatenate(count_psds(self.reference, self.frame_scores, **SCENARIO_1))
 
     def test_a_class_that_is_not_in_the_sample_is_left_out(self, counts):
         reference = {"a": [Event(0, 1, "cat")], "b": [Event(0, 1, "dog")]}
-        curve = ([0, 1, 2], [[0.9, 0.8], [0.1, 0.2]])
-        curves = ScoreTable(["cat", "dog"], {"a": curve, "b": curve})
-        weighted = count_psds(reference, curves, **SCENARIO_1).weighted_scores(
+        file_scores = ([0, 1, 2], [[0.9, 0.8], [0.1, 0.2]])
+        frame_scores = ScoreTable(["cat", "dog"], {"a": file_scores, "b": file_scores})
+        weighted = count_psds(reference, frame_scores, **SCENARIO_1).weighted_scores(
             np.array([[1.0, 0.0]])
         )
         assert weighted.class_wise["psds"]["psds"][0].tolist() == pytest.approx(
@@ -201,11 +211,11 @@ def test_the_default_settings_are_those_of_scenario_1():
 
 
 class TestReference:
-    curve = ([0, 1, 2, 3600], [[0.9, 0.1], [0.2, 0.1], [0.1, 0.1]])
-    curves = ScoreTable(["cat", "dog"], {"a": curve, "b": curve})
+    file_scores = ([0, 1, 2, 3600], [[0.9, 0.1], [0.2, 0.1], [0.1, 0.1]])
+    frame_scores = ScoreTable(["cat", "dog"], {"a": file_scores, "b": file_scores})
 
     def test_a_class_without_events_is_nan_and_takes_no_part(self):
-        scores = psds_scores({"a.wav": [Event(0, 1, "cat")]}, self.curves, **SCENARIO_2)
+        scores = psds_scores({"a.wav": [Event(0, 1, "cat")]}, self.frame_scores, **SCENARIO_2)
         assert scores.value == 1.0
         assert np.isnan(scores.class_wise["dog"])
         assert list(scores.class_rocs) == ["cat"]
@@ -214,30 +224,30 @@ class TestReference:
     def test_cross_triggers_are_a_mean_over_the_other_classes_that_have_events(self):
         """The cat is detected once in the dog's ten seconds: 1 per hour, and 0.5 * 360 more."""
         scores = np.array([[0.5, 0, 0.9], [0, 0, 0.9], [0.9, 0.9, 0.1], [0, 0, 0.9]])
-        curve = ([0, 1, 10, 20, 3600], scores)
-        curves = ScoreTable(LABELS, {"a": curve, "b": curve})
+        file_scores = ([0, 1, 10, 20, 3600], scores)
+        frame_scores = ScoreTable(LABELS, {"a": file_scores, "b": file_scores})
         events = [Event(0, 1, "cat"), Event(10, 20, "dog")]
         setting = SCENARIO_2 | {"max_efpr": 400.0, "alpha_st": 0.0}
-        found = psds_scores({"a": events}, curves, **setting)
+        found = psds_scores({"a": events}, frame_scores, **setting)
         assert found.class_wise["cat"] == pytest.approx((400 - 181) / 400)
         assert found.class_wise["dog"] == 1
         assert found.value == pytest.approx((1 + 219 / 400) / 2)
-        without = psds_scores({"a": events}, curves, labels=["cat", "dog"], **setting)
+        without = psds_scores({"a": events}, frame_scores, labels=["cat", "dog"], **setting)
         assert without.value == found.value
         # with owls in another file it is halved, except in a sample without that file
-        counts = count_psds({"a": events, "b": [Event(0, 1, "owl")]}, curves, **setting)
-        drawn = counts.weighted_scores(np.array([[1.0, 0.0]])).class_wise["psds"]["psds"]
-        assert drawn[0, 0] == pytest.approx(219 / 400)
+        counts = count_psds({"a": events, "b": [Event(0, 1, "owl")]}, frame_scores, **setting)
+        weighted = counts.weighted_scores(np.array([[1.0, 0.0]])).class_wise["psds"]["psds"]
+        assert weighted[0, 0] == pytest.approx(219 / 400)
 
     def test_nothing_at_all_gives_nan_and_no_warning(self):
-        scores = psds_scores({"a.wav": []}, self.curves, **SCENARIO_2)
+        scores = psds_scores({"a.wav": []}, self.frame_scores, **SCENARIO_2)
         assert np.isnan(scores.value)
-        assert np.isnan(psds_scores({}, self.curves, **SCENARIO_1).value)
+        assert np.isnan(psds_scores({}, self.frame_scores, **SCENARIO_1).value)
         assert scores.to_dict()["n_files"] == 1
 
     def test_touching_events_are_merged_and_counted(self):
         parts = [Event(0, 0.5, "cat"), Event(0.5, 1, "cat"), Event(0.2, 0.4, "cat")]
-        scores = psds_scores({"a": parts}, self.curves, **SCENARIO_1)
+        scores = psds_scores({"a": parts}, self.frame_scores, **SCENARIO_1)
         assert (scores.value, scores.n_merged) == (1.0, 2)
 
     def test_files_without_scores_raise_with_their_number_and_the_first(self):
@@ -245,27 +255,29 @@ class TestReference:
         with pytest.raises(
             DataError, match=r"2 of 3 files .* no frame-level scores, the first is 'x.wav'"
         ):
-            psds_scores(reference, self.curves, **SCENARIO_1)
+            psds_scores(reference, self.frame_scores, **SCENARIO_1)
 
     def test_a_label_without_scores_raises(self):
         with pytest.raises(DataError, match="The reference has events of 'cow'"):
-            psds_scores({"a": [Event(0, 1, "cow")]}, self.curves, **SCENARIO_1)
+            psds_scores({"a": [Event(0, 1, "cow")]}, self.frame_scores, **SCENARIO_1)
         with pytest.raises(SettingError, match="no frame-level scores of the class 'cow'"):
-            psds_scores({"a": []}, self.curves, labels=["cow"], **SCENARIO_1)
+            psds_scores({"a": []}, self.frame_scores, labels=["cow"], **SCENARIO_1)
 
     def test_colliding_file_names_of_the_reference_raise(self):
         with pytest.raises(DataError, match="the same without their suffix"):
-            psds_scores({"a.wav": [], "a.flac": []}, self.curves, **SCENARIO_1)
+            psds_scores({"a.wav": [], "a.flac": []}, self.frame_scores, **SCENARIO_1)
 
     def test_labels_choose_and_order_the_classes(self):
-        scores = psds_scores({"a": [Event(0, 1, "cat")]}, self.curves, labels=["cat"], **SCENARIO_1)
+        scores = psds_scores(
+            {"a": [Event(0, 1, "cat")]}, self.frame_scores, labels=["cat"], **SCENARIO_1
+        )
         assert list(scores.class_wise) == ["cat"]
 
     def test_a_missing_duration_raises(self):
         with pytest.raises(DataError, match=r"1 of 1 files have no entry in durations, .* 'a.wav'"):
-            psds_scores({"a.wav": []}, self.curves, durations={"b": 1.0}, **SCENARIO_1)
+            psds_scores({"a.wav": []}, self.frame_scores, durations={"b": 1.0}, **SCENARIO_1)
         with pytest.raises(DataError, match=r"The duration of 'a.wav' is 0.0 s"):
-            psds_scores({"a.wav": []}, self.curves, durations={"a": 0.0}, **SCENARIO_1)
+            psds_scores({"a.wav": []}, self.frame_scores, durations={"a": 0.0}, **SCENARIO_1)
 
 
 @pytest.mark.parametrize(
@@ -281,6 +293,6 @@ class TestReference:
     ],
 )
 def test_invalid_settings_raise(wrong, message):
-    curves = ScoreTable(["dog"], {"a": ([0, 1], [[0.5]])})
+    frame_scores = ScoreTable(["dog"], {"a": ([0, 1], [[0.5]])})
     with pytest.raises(SettingError, match=message):
-        psds_scores({"a": []}, curves, **SCENARIO_1 | wrong)
+        psds_scores({"a": []}, frame_scores, **SCENARIO_1 | wrong)

@@ -340,3 +340,11 @@ def test_settings_of_the_training_in_a_file_of_format_1_have_their_new_names():
         "training": {"ema_decay": 0.9, "checkpoint": "last"},
         "augment": {"mixing": 0.5},
     }
+
+
+def test_labels_that_are_not_in_alphabetical_order_keep_theirs(tmp_path):
+    labels = ("siren", "dog")
+    rules = (Rule(0.7, 0.3), Rule(0.2, 0.1))
+    bundle = replace(make(), labels=labels, decoding=Decoding(labels, rules))
+    again = load_bundle(save_bundle(bundle, tmp_path / "model.earmark"))
+    assert (again.labels, again.decoding) == (labels, Decoding(labels, rules))

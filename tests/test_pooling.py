@@ -159,7 +159,7 @@ def test_a_new_pooling_is_one_class_and_one_line(monkeypatch):
     assert Settings.load("fast", overrides=["model.pooling=square"]).model.pooling == "square"
 
 
-def test_a_function_that_is_called_wrongly_says_so():
+def test_a_function_that_is_called_wrongly_raises():
     with pytest.raises(TypeError, match="missing a required argument: 'logits'"):
         attention_pool(bags(4)[0])
     with pytest.raises(TypeError, match="unexpected keyword argument 'masc'"):

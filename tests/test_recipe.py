@@ -106,7 +106,7 @@ def test_called_again_it_has_nothing_left_to_do(home, done, caplog):
     configurations = ["linear, single", "linear, hierarchical"]
     comparisons = run_dcase2017(
         home / "lists", home / "audio", home / "out", configurations,
-        preset="fast", settings=OVERRIDES,
+        preset="fast", overrides=OVERRIDES,
     )  # fmt: skip
     assert [x for x in caplog.messages if "runs" in x] == ["2 of 2 runs are done."] * 2
     assert sum("clips exist" in x for x in caplog.messages) == 3  # every time
@@ -146,7 +146,7 @@ def test_bad_input_is_explained(home, tmp_path):
         run_dcase2017(home / "lists", home / "audio", tmp_path / "out", ["linear single"])
     for override in ("model.pooling=max", "model.stages=[2]", "training.seed=7"):
         with pytest.raises(SettingError, match=f"sets {override.split('=')[0]} itself"):
-            run_dcase2017(home / "lists", home / "audio", tmp_path / "out", settings=[override])
+            run_dcase2017(home / "lists", home / "audio", tmp_path / "out", overrides=[override])
     (tmp_path / CLASSES).write_bytes(b"1\t\xff\xfe\n")
     with pytest.raises(DataError, match="is not in UTF-8"):
         read_classes(tmp_path / CLASSES)

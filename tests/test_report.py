@@ -39,13 +39,15 @@ def test_numbers_stay_whole_where_the_terminal_is_narrow():
 
 def test_the_headlines_give_the_number_of_bootstrap_samples_of_scores():
     reference = {name: [Event(0, 1, "dog")] for name in "abc"}
-    curves = ScoreTable(["dog"], {n: ([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
+    frame_scores = ScoreTable(["dog"], {n: ([0, 1, 2], [[0.9], [0.1]]) for n in "abc"})
     scoring = Scoring(n_bootstrap=60, n_score_bootstrap=50)
-    both = evaluate(reference, [SystemOutput("a", reference, scores=curves)], scoring)
+    both = evaluate(reference, [SystemOutput("a", reference, scores=frame_scores)], scoring)
     assert "60 bootstrap samples (50 for frame-level scores)" in score_tables(both)[0].title
     events = evaluate(reference, [SystemOutput("a", reference)], scoring)
     assert "frame-level" not in score_tables(events)[0].title
     none = evaluate(
-        reference, [SystemOutput("a", scores=curves)], Scoring(n_bootstrap=60, n_score_bootstrap=0)
+        reference,
+        [SystemOutput("a", scores=frame_scores)],
+        Scoring(n_bootstrap=60, n_score_bootstrap=0),
     )
     assert list(none.systems[0].intervals) == ["clip"]

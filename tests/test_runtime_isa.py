@@ -140,13 +140,13 @@ import io, os, pathlib, platform, subprocess, sys
 platform.machine = lambda: "x86_64"
 read = pathlib.Path.open
 
-def read_flags(self, *words, **named):
+def read_flags(self, *arguments, **named):
     if str(self) == "/proc/cpuinfo":
         return io.StringIO("flags : fpu amx_tile amx_bf16\\n")
-    return read(self, *words, **named)
+    return read(self, *arguments, **named)
 
-def crash(*words, **named):
-    return subprocess.CompletedProcess(words, -4)
+def crash(*arguments, **named):
+    return subprocess.CompletedProcess(arguments, -4)
 
 pathlib.Path.open, subprocess.run = read_flags, crash
 import earmark

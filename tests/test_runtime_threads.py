@@ -39,20 +39,20 @@ def test_torch_uses_one_core_on_our_threads_and_its_own_number_elsewhere():
 
 def test_items_are_fetched_one_at_a_time_and_only_a_few_ahead():
     busy = threading.Lock()
-    drawn = 0
+    fetched = 0
 
     def items():
-        nonlocal drawn
+        nonlocal fetched
         while True:
             assert busy.acquire(blocking=False)
-            drawn += 1
+            fetched += 1
             busy.release()
-            yield drawn
+            yield fetched
 
     results = map_in_threads(lambda item: item, items(), threads=2)
     assert list(islice(results, 100)) == list(range(1, 101))
     results.close()
-    assert drawn <= 100 + 2 * 2 + 2
+    assert fetched <= 100 + 2 * 2 + 2
 
 
 def test_errors_are_raised_where_the_results_are_read():

@@ -212,7 +212,7 @@ def test_other_precisions_train_as_well(tones, tmp_path, overrides):
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_a_training_that_diverges_says_so_from_any_process(tones, tmp_path, devices):
+def test_a_training_that_diverges_raises_from_any_process(tones, tmp_path, devices):
     with pytest.raises(
         SettingError, match=r"^Training diverged .* smaller training\.learning_rate"
     ):

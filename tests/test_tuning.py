@@ -1,4 +1,4 @@
-"""Tuning: exact where the documentation says so, and never worse than its start."""
+"""Tuning: exact where documented, and never worse than its start."""
 
 import json
 import math

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import DeviceOption, JsonOption, app, logger, print_json
+from earmark.cli.app import DeviceOption, JsonOption, RegistryCommand, app, logger, print_json
 
 
 @app.command()
@@ -54,7 +54,7 @@ def compare(
         Console().print(table.to_rich())
 
 
-@app.command()
+@app.command(cls=RegistryCommand)
 def recipe(
     task: Annotated[str, typer.Argument(help="dcase2017")],
     lists: Annotated[Path, typer.Option(help="Folder of the official lists.")],
@@ -68,9 +68,12 @@ def recipe(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration.")] = 1,
-    preset: Annotated[str, typer.Option(help="paper or fast.")] = "paper",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting, as in training.max_epochs=20.")
+    preset: Annotated[
+        str, typer.Option(help="One of {earmark.training.settings:PRESETS}.")
+    ] = "paper",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Override, such as training.max_epochs=20; may be repeated."),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
     device: DeviceOption = "auto",
@@ -88,7 +91,7 @@ def recipe(
         configurations,
         seeds=seeds,
         preset=preset,
-        settings=settings or (),
+        overrides=overrides or (),
         processes=processes,
         device=device,
     )

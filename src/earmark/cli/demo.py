@@ -7,6 +7,15 @@ import typer
 
 from earmark.cli.app import DeviceOption, app
 
+NEXT = """
+Next, with your own recordings: a folder of clips and a table tags.tsv with the
+columns filename and event_labels, one row per clip, labels separated by commas:
+
+  earmark doctor tags.tsv --audio FOLDER
+  earmark train --train tags.tsv --audio FOLDER --out run
+  earmark detect RECORDING --model run/{model}
+"""
+
 
 @app.command()
 def demo(
@@ -16,5 +25,7 @@ def demo(
 ) -> None:
     """Train on synthetic scenes, detect events in new ones, score and plot the result."""
     from earmark.experiments.demo import run_demo
+    from earmark.training.api import MODEL
 
     print(run_demo(out, seed, device).describe())
+    print(NEXT.format(model=MODEL))

@@ -98,7 +98,7 @@ def run_dcase2017(
     *,
     seeds: int = 1,
     preset: str = "paper",
-    settings: Iterable[str] = (),
+    overrides: Iterable[str] = (),
     processes: int | None = 1,
     device: str = "auto",
 ) -> dict[str, Comparison]:
@@ -111,7 +111,7 @@ def run_dcase2017(
         configurations: some of `CONFIGURATIONS`; all by default.
         seeds: runs per configuration.
         preset: of the settings.
-        settings: overrides such as "training.max_epochs=20".
+        overrides: of the preset, such as "training.max_epochs=20".
         processes: runs at a time; if there are several, each has one thread.
         device: where networks are trained: "auto", "cpu", "cuda" or "cuda:1".
 
@@ -125,13 +125,13 @@ def run_dcase2017(
     """
     folder, tables = Path(lists), Path(out) / "tables"
     chosen = [choose("configuration", x, CONFIGURATIONS) for x in configurations or CONFIGURATIONS]
-    base, own = Settings.load(preset, overrides=settings), Settings.load(preset)
+    base, own = Settings.load(preset, overrides=overrides), Settings.load(preset)
     for section, name in (("model", "pooling"), ("model", "stages"), ("training", "seed")):
         changed, default = (getattr(getattr(of, section), name) for of in (base, own))
         if changed != default:
             raise SettingError(
                 f"The recipe sets {section}.{name} itself, per configuration and run; remove it "
-                f"from settings. Got {changed!r}."
+                f"from overrides. Got {changed!r}."
             )
     labels = read_classes(folder / CLASSES)
     _write_tables(folder, Path(audio), tables, labels)

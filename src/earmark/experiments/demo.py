@@ -26,7 +26,7 @@ from earmark.inference.detector import Detector
 from earmark.metrics.segment import SegmentScores, segment_scores
 from earmark.plots import plot_detection, plot_hierarchy, plot_history, save
 from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
-from earmark.training.api import MODEL, train
+from earmark.training.api import train
 from earmark.training.checkpoint import HISTORY
 from earmark.training.settings import RunConfig
 
@@ -81,7 +81,7 @@ class DemoReport:
         return self.scores.f_measure >= TARGET_F and self.scores.error_rate <= TARGET_ER
 
     def describe(self) -> str:
-        """Return the report as text, with what to do next."""
+        """Return the report as text."""
         scores = self.scores
         reached = "reached" if self.reached_target else "MISSED"
         plots = ", ".join(str(self.out / name) for name in PLOTS)
@@ -100,14 +100,6 @@ class DemoReport:
                 *map(_describe_event, self.bundled_estimate),
                 "",
                 f"Plots: {plots}. The demo took {self.seconds:.0f} s.",
-                "",
-                "Next, with your own recordings: a folder of clips and a table tags.tsv with the",
-                "columns filename and event_labels, one row per clip, labels separated by commas:",
-                "",
-                "  earmark doctor tags.tsv --audio FOLDER",
-                "  earmark train --train tags.tsv --audio FOLDER --out run",
-                f"  earmark detect RECORDING --model run/{MODEL}",
-                "",
             ]
         )
 

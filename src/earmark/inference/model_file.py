@@ -215,12 +215,15 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             )
         for name in values:
             choose("field of a model file", name, _FIELDS)
+        labels, decoding = tuple(values["labels"]), Decoding.from_dict(values["decoding"])
+        if {*labels} == {*decoding.labels}:  # the text is written with its keys in order
+            decoding = decoding.select(labels)
         bundle = Bundle(
-            labels=tuple(values["labels"]),
+            labels=labels,
             feature_config=build(FeatureConfig, "features", values["features"]),
             model_config=build(ModelConfig, "model", values["model"]),
             weights=weights,
-            decoding=Decoding.from_dict(values["decoding"]),
+            decoding=decoding,
             **{name: values[name] for name in _PLAIN if name in values},
         )
         bundle.check_weights()

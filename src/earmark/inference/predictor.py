@@ -126,7 +126,7 @@ class Predictor:
         with keep_memory():
             parts = map_in_threads(self._encode, self._strips(recordings), self.threads)
             batches = _batched(self._windows(parts))
-            scored = map_in_threads(self._classify, batches, self.threads, draw_here=True)
+            scored = map_in_threads(self._classify, batches, self.threads, iterate_here=True)
             yield from (window for some in scored for window in some)
 
     def _strips(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[_Strip]:

@@ -29,7 +29,7 @@ from earmark.metrics.bootstrap import Intervals, bootstrap_scores
 from earmark.metrics.clip import count_clips
 from earmark.metrics.event import count_events
 from earmark.metrics.event_criteria import CollarCriterion
-from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, count_psds
+from earmark.metrics.psds import SCENARIOS, Scenario, count_psds
 from earmark.metrics.segment import count_segments
 from earmark.metrics.segment_criterion import SegmentCriterion
 from earmark.metrics.system_comparison import Differences, compare_systems
@@ -167,7 +167,7 @@ def parse_psds(text: str) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for item in text.replace(",", " ").split():
         name, equals, value = item.partition("=")
-        choose("setting of PSDS", name, (*SCENARIO_1, "unit_of_time"))
+        choose("setting of PSDS", name, (*Scenario.__annotations__, "unit_of_time"))
         if not equals:
             raise SettingError(f"A PSDS setting must be name=number, as in dtc=0.5. Got {item!r}.")
         try:
@@ -291,7 +291,7 @@ def _count(
     counts["clip"] = count_clips(tags, system.clip_tags, clip_scores, labels, empty_as_zero=zero)
     if reference.events is None or system.scores is None:
         return counts
-    scenarios: dict[str, Mapping[str, Any]] = {"psds1": SCENARIO_1, "psds2": SCENARIO_2}
+    scenarios: dict[str, Mapping[str, Any]] = dict(SCENARIOS)
     if scoring.psds is not None:
         scenarios["psds"] = scoring.psds
     for part, scenario in scenarios.items():

@@ -58,7 +58,7 @@ class Scenario(TypedDict):
 # DCASE task 4 since 2021: the first scenario rewards exact times, the second the right class.
 SCENARIO_1 = Scenario(dtc=0.7, gtc=0.7, cttc=None, alpha_ct=0.0, alpha_st=1.0, max_efpr=100.0)
 SCENARIO_2 = Scenario(dtc=0.1, gtc=0.1, cttc=0.3, alpha_ct=0.5, alpha_st=1.0, max_efpr=100.0)
-SCENARIOS = {"scenario_1": SCENARIO_1, "scenario_2": SCENARIO_2}
+SCENARIOS = {"psds1": SCENARIO_1, "psds2": SCENARIO_2}
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,8 @@ that all permutations can be tried, they are, and the p-value is exact. It is ne
 below `smallest_p`.
 
 Every score has its own p-value. If you look at many of them and pick the small ones, correct them
-with `earmark.metrics.correct_p_values`. A test over clips says nothing about another training run;
-for that see `earmark.metrics.run_comparison`.
+with `earmark.metrics.correct_p_values`. A test over clips does not cover the variation between
+runs; for that see `earmark.metrics.run_comparison`.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Predictions and scores -> pictures, by matplotlib (the extra `plot`).
 
 Conventions: every function returns a matplotlib Figure and shows nothing; `save` writes it. The
-horizontal axis is seconds unless a title says otherwise.
+horizontal axis is seconds unless a title states otherwise.
 
     figure      an empty figure, and how it is written
     network     the hierarchy, its gradients, detections, the course of a training

@@ -33,7 +33,7 @@ def map_in_threads(
     items: Iterator[Item],
     threads: int = 0,
     *,
-    draw_here: bool = False,
+    iterate_here: bool = False,
 ) -> Iterator[Result]:
     """Yield `function(item)` for each item, in order.
 
@@ -44,7 +44,7 @@ def map_in_threads(
         function: called on several threads concurrently.
         items: none of them may be None.
         threads: number of threads; 0 is one per core.
-        draw_here: fetch items on the caller's thread. Needed when the items come from another
+        iterate_here: fetch items on the caller's thread. Needed when the items come from another
             `map_in_threads`: a thread of the pool that waits for the others could block them all.
 
     >>> list(map_in_threads(abs, iter([-1, -2, -3]), threads=2))
@@ -54,12 +54,12 @@ def map_in_threads(
     with _starting:  # concurrent first calls must make one pool
         pool = _pool(count)
     pending: deque[Future[Result]] = deque()
-    draw = partial(next, items, None)
-    ahead: Future[Item | None] | None = None if draw_here else pool.submit(draw)
+    fetch = partial(next, items, None)
+    ahead: Future[Item | None] | None = None if iterate_here else pool.submit(fetch)
     try:
-        while (item := draw() if ahead is None else ahead.result()) is not None:
+        while (item := fetch() if ahead is None else ahead.result()) is not None:
             # Fetching comes first in the queue, so that no thread waits for an item.
-            ahead = None if draw_here else pool.submit(draw)
+            ahead = None if iterate_here else pool.submit(fetch)
             pending.append(pool.submit(function, item))
             if len(pending) > count:
                 yield pending.popleft().result()

@@ -245,7 +245,10 @@ def readable(clips: Manifest, store: FeatureStore) -> Manifest:
     """
     kept = clips.take([row for row, file in enumerate(clips.files) if file in store])
     if not len(kept):
-        raise DataError("None of the clips can be read; run `earmark doctor` to see why.")
+        raise DataError(
+            "None of the clips can be read; `earmark doctor`, or in Python "
+            "`earmark.data.doctor.examine`, reports why."
+        )
     return kept
 
 
@@ -284,7 +287,7 @@ def _read_clips(
     if not len(clips):
         raise DataError(
             f"There are no {kind} clips: {len(clips.missing)} recordings of the table are missing; "
-            "run `earmark doctor` to see which."
+            "`earmark doctor`, or in Python `earmark.data.doctor.examine`, reports which."
         )
     if labels is not None and clips.labels != labels:
         raise DataError(

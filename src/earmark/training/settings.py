@@ -314,8 +314,9 @@ PRESETS: dict[str, Settings] = {
     # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
     "fast": Settings(model=MODELS["fast"], training=TrainingConfig(batch_size=32)),
-    # The best single network of docs/results.md: `benchmarks/detector.toml`, "eight times as long,
-    # wider". Precision stays at 32 bits, since bfloat16 is fast on some machines only.
+    # The best recipe of docs/results.md without teacher models: "8x epochs, wider" of
+    # `benchmarks/detector.toml`. Its 16 epochs were measured on 6,000 scenes; smaller data sets
+    # need more. Precision stays at 32 bits, since bfloat16 is fast on some machines only.
     "accurate": Settings(
         model=replace(
             MODELS["fast"],
