@@ -227,7 +227,7 @@ def test_a_damaged_checkpoint_is_reported_from_spawned_processes_as_well(tones, 
 
 
 def test_a_device_that_does_not_exist_gives_one_clear_message(tones, tmp_path):
-    with pytest.raises(SettingError, match="cannot run on device='nonsense'"):
+    with pytest.raises(SettingError, match="There is no device 'nonsense'"):
         run(tones, tmp_path / "run", device="nonsense")
 
 
