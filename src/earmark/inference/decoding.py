@@ -276,6 +276,8 @@ class RunFinder:
 
     def find(self, column: int, rule: Rule) -> tuple[Indices, Indices]:
         """Return where runs start and where they stop, in frames of the line."""
+        if self._clip_peaks is not None and self._clip_peaks[column] < rule.clip_threshold:
+            return np.zeros(0, np.intp), np.zeros(0, np.intp)  # most classes are in no recording
         low = self.active(column, rule, rule.low_threshold)
         high = low
         if rule.low_threshold != rule.threshold:
@@ -315,6 +317,16 @@ class RunFinder:
             median_filter(recording.scores[:, column].astype(np.float64), window)
             for recording in self.recordings
         ]
+
+    @cached_property
+    def _clip_peaks(self) -> Floats | None:
+        """The highest clip-level score of each class; None where recordings have none."""
+        tables = [recording.clip_scores for recording in self.recordings if len(recording)]
+        known = [table for table in tables if table is not None]
+        if not known or len(known) < len(tables):
+            return None
+        peaks: Floats = np.max([table.max(axis=0) for table in known], axis=0)
+        return peaks
 
     @cached_property
     def _real_frames(self) -> Indices:

@@ -239,7 +239,10 @@ class Detector:
         if isinstance(source, Tensor):
             own = source.detach().cpu()  # NumPy has no bfloat16
             source = (own.float() if own.is_floating_point() else own).numpy()
-        return resample(_in_blocks(to_mono(source)), sample_rate, self.sample_rate)
+        waveform = to_mono(source)
+        if sample_rate == self.sample_rate:
+            return [waveform]
+        return resample(_in_blocks(waveform), sample_rate, self.sample_rate)
 
 
 def load(path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> Detector:
