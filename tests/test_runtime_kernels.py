@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from maps import random, with_gradient
 from torch import nn
 from torch.autograd import gradcheck
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
@@ -19,19 +20,6 @@ def switch(request, monkeypatch):
     """Every test runs with Earmark's kernels and with torch's."""
     monkeypatch.setenv(VARIABLE, request.param)
     return request.param
-
-
-def random(*shape, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=dtype)
-
-
-def with_gradient(call, maps, weights):
-    """The result, and the gradient of its sum under `weights`."""
-    maps = maps.clone().requires_grad_()
-    out = call(maps)
-    (out * weights[: out.shape[0], : out.shape[1], : out.shape[2], : out.shape[3]]).sum().backward()
-    return out.detach(), maps.grad
 
 
 def test_the_switch_decides_on_a_cpu_and_torch_is_used_elsewhere(switch):
