@@ -37,6 +37,7 @@ from earmark.synth.sounds import NOISES, Rng
 
 _FADE = 0.005  # seconds at both ends of an event, against clicks
 _PEAK = 0.99  # of full scale; what 16 bits round up must still fit
+_CLEAN_DB = 40.0  # by which the background of a clean scene is lower
 _TRIES = 50  # onsets to try for one event, and sets of events for one scene
 
 
@@ -57,6 +58,7 @@ class SceneConfig:
         classes: the categories of events; by default all of the bank except the backgrounds.
         backgrounds: categories of the bank, or names of `earmark.synth.sounds.NOISES`.
         level_db: root mean square of the background, relative to full scale.
+        clean: share of scenes whose background is 40 dB lower than drawn, and its events not.
 
     >>> SceneConfig(duration=5.0).n_events
     (1, 3)
@@ -73,6 +75,7 @@ class SceneConfig:
     classes: tuple[str, ...] = ()
     backgrounds: tuple[str, ...] = tuple(NOISES)
     level_db: tuple[float, float] = (-45.0, -25.0)
+    clean: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("n_events", "event_duration", "snr_db", "speed", "level_db"):
@@ -96,6 +99,7 @@ class SceneConfig:
             "speed": (self.speed[0] >= 0.25 and self.speed[1] <= 4, "within 0.25 and 4"),
             "gap": (0.001 <= self.gap < math.inf, "0.001 s or more"),
             "backgrounds": (len(self.backgrounds) > 0, "one name or more"),
+            "clean": (0 <= self.clean <= 1, "a share from 0 to 1"),
         }
         for name, (holds, wanted) in checks.items():
             if not holds:
@@ -149,6 +153,11 @@ def make_scene(config: SceneConfig, seed: int, index: int = 0, bank: Bank | None
         mixed[first : first + len(layer)] += layer
         layers.append(layer)
         events.append(Event(onset_ms / 1000, offset_ms / 1000, label))
+    # Drawn last, and only if it is wanted: other scenes stay as they are.
+    if config.clean and rng.random() < config.clean:
+        quiet = background * np.float32(10 ** (-_CLEAN_DB / 20))
+        mixed += quiet - background
+        background = quiet
     scale = min(1.0, _PEAK / max(float(np.abs(mixed).max()), 1e-12))
     order = sorted(range(len(events)), key=events.__getitem__)
     return Scene(
