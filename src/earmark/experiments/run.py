@@ -265,7 +265,7 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     }
     counts: dict[str, dict[str, list[int]]] = {}
     for name, decoding in decodings.items():
-        scores[name], counts[name] = _score_events(output, workspace, decoding)
+        scores[name], counts[name] = score_events(output, workspace, decoding)
     example = _choose_example(output, workspace, decodings)
     return RunResult(
         run.stored_as or run.configuration,
@@ -323,7 +323,7 @@ def _score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
     return {"mean_average_precision": scores.mean_average_precision}
 
 
-def _score_events(
+def score_events(
     output: RunOutput, workspace: Workspace, decoding: Decoding
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Return the scores of the decoded test clips, and the counts per clip."""

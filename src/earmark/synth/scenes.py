@@ -10,9 +10,9 @@ whole scene, if that is more). A scene that would clip is scaled as a whole, whi
 Several sets of scenes, each from other folds of a soundbank, are described by a TOML file with
 paths relative to it (`SceneSets`; benchmarks/scenes.toml is an example):
 
-    [bank]           table and audio: the soundbank
+    [bank]           table and audio: the soundbank; without it, sounds are procedural
     [scenes]         fields of `SceneConfig`
-    [sets.NAME]      n, seed and folds of one set; NAME is its folder and prefix
+    [sets.NAME]      n, seed and, with a bank, folds of one set; NAME is its folder and prefix
 """
 
 import math
@@ -351,14 +351,20 @@ def _faded(sound: Waveform, sample_rate: int) -> Waveform:
 
 @dataclass(frozen=True)
 class BankConfig:
-    """The soundbank of several sets; paths are relative to the TOML file.
+    """The soundbank of several sets, procedural if empty; paths are relative to the TOML file.
 
     >>> BankConfig(table="clips.tsv", audio="audio").table
     'clips.tsv'
     """
 
-    table: str
-    audio: str
+    table: str = ""
+    audio: str = ""
+
+    def open(self, folder: Path, folds: Iterable[int | str]) -> Bank:
+        """Return the sounds of some folds."""
+        if not self.table:
+            return ProceduralBank()
+        return Soundbank.from_table(folder / self.table, folder / self.audio, folds)
 
 
 @dataclass(frozen=True)
@@ -371,7 +377,7 @@ class SetConfig:
 
     n: int
     seed: int
-    folds: tuple[int | str, ...]
+    folds: tuple[int | str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -395,17 +401,18 @@ class SceneSets:
         tree = read_toml(source)
         for name in tree:
             choose(f"table in {source}", name, ("bank", "scenes", "sets"))
-        for name in ("bank", "sets"):
-            if not (tree.get(name) and isinstance(tree[name], Mapping)):
-                raise SettingError(f"{source} needs a table [{name}]; see benchmarks/scenes.toml.")
+        if not (tree.get("sets") and isinstance(tree["sets"], Mapping)):
+            raise SettingError(f"{source} needs a table [sets]; see benchmarks/scenes.toml.")
+        bank = build(BankConfig, "bank", tree.get("bank", {}))
         sets = {name: build(SetConfig, f"sets.{name}", of) for name, of in tree["sets"].items()}
         for name, of in sets.items():
-            if of.n < 1 or of.seed < 0 or not of.folds:
+            if of.n < 1 or of.seed < 0 or bool(of.folds) != bool(bank.table):
+                folds = "and a fold" if bank.table else "and no folds, since there is no bank"
                 raise SettingError(
-                    f"sets.{name} needs n of 1 or more, a seed of 0 or more, and a fold. Got {of}."
+                    f"sets.{name} needs n of 1 or more, a seed of 0 or more, {folds}. Got {of}."
                 )
         return cls(
-            build(BankConfig, "bank", tree["bank"]),
+            bank,
             build(SceneConfig, "scenes", tree.get("scenes", {})),
             sets,
             source.parent,
@@ -426,10 +433,8 @@ class SceneSets:
         the prefix of its files, so that names are unique over all sets.
         """
         chosen = [choose("set of scenes", name, self.sets) for name in names or self.sets]
-        table, audio = (self.folder / path for path in (self.bank.table, self.bank.audio))
-        banks = {}  # checked before anything is written
-        for name in chosen:
-            banks[name] = Soundbank.from_table(table, audio, self.sets[name].folds)
+        # Checked before anything is written.
+        banks = {name: self.bank.open(self.folder, self.sets[name].folds) for name in chosen}
         written = {}
         for name in chosen:
             config = self.sets[name]
