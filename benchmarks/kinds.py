@@ -3,9 +3,9 @@
     python -m benchmarks.kinds DATA --processes 2
 
 `esc50` has few sources per class, `digits` many, `procedural` endlessly many; they are scenes
-(kind_*.toml). `lungs` are real recordings with onsets and offsets by experts:
-folds 1 to 3 are for training, 4 for validation, 5 for the test, and no patient is in two. Each folder
-has `weak.tsv`, `strong.tsv` and `audio` per set, so that one plan runs on any of them:
+(kind_*.toml). `lungs` are real recordings with onsets and offsets by experts: folds 1 to 3 are for
+training, 4 for validation, 5 for the test, and no patient is in two. Each folder has `weak.tsv`,
+`strong.tsv` and `audio` per set, so that one plan runs on any of them:
 
     earmark compare benchmarks/defaults.toml --data DATA/digits --out ... --work ...
 """
