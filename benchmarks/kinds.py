@@ -54,9 +54,8 @@ def write_lungs(source: Path, out: Path) -> None:
     """Write tables of the lung sounds per set; `audio` is a link to the recordings."""
     table = read_table(source / "clips.tsv")
     table.require("filename", "fold")
-    folds = {
-        row.named(table.columns)["filename"]: row.named(table.columns)["fold"] for row in table.rows
-    }
+    rows = [row.named(table.columns) for row in table.rows]
+    folds = {row["filename"]: row["fold"] for row in rows}
     tags, events = read_tags(source / "clips.tsv"), read_events(source / "strong.tsv")
     for name, wanted in LUNG_FOLDS.items():
         folder = out / name
