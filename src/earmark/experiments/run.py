@@ -43,7 +43,8 @@ from earmark.metrics.evaluation import Scoring
 from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, psds_scores
 from earmark.metrics.segment import count_segments
-from earmark.training.api import MODEL, readable, train
+from earmark.training.api import readable, train
+from earmark.training.finish import MODEL
 from earmark.training.settings import RunConfig
 
 FEATURES = "features"
