@@ -13,9 +13,10 @@ from earmark.audio.decode import find_audio
 from earmark.data.batches import median_length
 from earmark.data.manifest import Manifest
 from earmark.data.store import Excerpt, FeatureStore
-from earmark.errors import DataError
+from earmark.errors import DataError, SettingError
 
 PathLike = str | os.PathLike[str]
+VALID_SHARE = 0.15  # of the negatives, where no folder for validation is given
 
 
 def read_negatives(
@@ -63,6 +64,27 @@ def read_negatives(
     return Manifest(tuple(paths), tuple(paths.values()), ((),) * len(paths), tuple(labels))
 
 
+def read_both_negatives(
+    negatives: PathLike | Iterable[PathLike],
+    valid_negatives: PathLike | Iterable[PathLike],
+    train: Manifest,
+    valid: Manifest,
+) -> tuple[Manifest, Manifest]:
+    """Return the recordings of the negatives for training and for validation; both may be empty.
+
+    >>> clips = Manifest((), (), (), ("dog",))
+    >>> read_both_negatives((), (), clips, clips)[1].labels
+    ('dog',)
+    """
+    own = read_negatives(negatives, train.labels, train, valid)
+    held_out = read_negatives(
+        valid_negatives, train.labels, train, valid, own, kind="validation negative"
+    )
+    if len(held_out) and not len(own):
+        raise SettingError("valid_negatives needs negatives, the folders to train on.")
+    return own, held_out
+
+
 def cut_recordings(recordings: Manifest, store: FeatureStore, n_frames: int) -> Manifest:
     """Return the recordings in clips of `n_frames`; those that cannot be read are left out.
 
@@ -100,7 +122,6 @@ def join_negatives(
     negatives: Manifest,
     valid_negatives: Manifest,
     store: FeatureStore,
-    valid_share: float,
 ) -> tuple[Manifest, Manifest]:
     """Return the training and validation clips with the negatives cut and added.
 
@@ -108,16 +129,17 @@ def join_negatives(
         train: training clips, whose median length the negatives get.
         valid: validation clips.
         negatives: recordings for training, from `read_negatives`.
-        valid_negatives: the same for validation; if it is empty, `valid_share` of `negatives`.
+        valid_negatives: the same for validation; if it is empty, 15 % of `negatives`.
         store: of the features of all recordings.
-        valid_share: fraction of the negatives for validation.
     """
+    if not len(negatives):
+        return train, valid
     n_frames = median_length(store, train)
     clips = cut_recordings(negatives, store, n_frames)
     if len(valid_negatives):
         held_out = cut_recordings(valid_negatives, store, n_frames)
     else:
-        clips, held_out = split_negatives(clips, valid_share)
+        clips, held_out = split_negatives(clips, VALID_SHARE)
     return train.joined(clips), valid.joined(held_out)
 
 

@@ -303,7 +303,7 @@ def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[
     dog       12              0.810      -  0.750
     """
     columns = ("average_precision", "roc_auc", "f1")
-    width = min(48, max(len(label) for label in ("class", *labels)))
+    width = min(40, max(len(label) for label in ("class", *labels)))
     lines = [f"{'class':{width}}  clips  average precision    AUC     F1"]
     for label in labels:
         own = classes[label]

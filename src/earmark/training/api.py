@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark.data.batches import with_statistics
 from earmark.data.manifest import Manifest, clip_paths, separate_names
-from earmark.data.negatives import join_negatives, read_negatives
+from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
@@ -116,7 +116,9 @@ def train(
     train_clips, valid_clips = _read_tables(
         train, valid, audio, valid_audio, strong, chosen.training.seed
     )
-    untagged, valid_untagged = _read_negatives(negatives, valid_negatives, train_clips, valid_clips)
+    untagged, valid_untagged = read_both_negatives(
+        negatives, valid_negatives, train_clips, valid_clips
+    )
     folder.mkdir(parents=True, exist_ok=True)
     paths = clip_paths(train_clips, valid_clips, untagged, valid_untagged)
     with ProgressBar("features", len(paths), shown=run.progress and is_first) as bar:
@@ -131,11 +133,10 @@ def train(
     if is_first:
         _warn_unreadable(list(paths), store)
     train_clips, valid_clips = (readable(part, store) for part in (train_clips, valid_clips))
-    if len(untagged):
-        train_clips, valid_clips = join_negatives(
-            train_clips, valid_clips, untagged, valid_untagged, store, VALID_SHARE
-        )
-        store = store.with_excerpts({**train_clips.excerpts, **valid_clips.excerpts})
+    train_clips, valid_clips = join_negatives(
+        train_clips, valid_clips, untagged, valid_untagged, store
+    )
+    store = store.with_excerpts({**train_clips.excerpts, **valid_clips.excerpts})
     chosen = replace(
         chosen.for_classes(len(train_clips.labels)),
         features=with_statistics(chosen.features, store, train_clips),
@@ -331,22 +332,6 @@ def _read_clips(
             stacklevel=stacklevel,
         )
     return clips
-
-
-def _read_negatives(
-    negatives: PathLike | Sequence[PathLike],
-    valid_negatives: PathLike | Sequence[PathLike],
-    train: Manifest,
-    valid: Manifest,
-) -> tuple[Manifest, Manifest]:
-    """Return the recordings of the negatives for training and for validation."""
-    own = read_negatives(negatives, train.labels, train, valid)
-    held_out = read_negatives(
-        valid_negatives, train.labels, train, valid, own, kind="validation negative"
-    )
-    if len(held_out) and not len(own):
-        raise SettingError("valid_negatives= needs negatives=, the folders to train on.")
-    return own, held_out
 
 
 def _log_plan(job: "Job", max_epochs: int) -> None:
