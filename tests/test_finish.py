@@ -1,4 +1,4 @@
-"""The end of a training: scores and warnings per class, and a model of the best epoch at any time."""
+"""The end of a training: scores and warnings per class, and a model at any time."""
 
 import logging
 import random
@@ -144,7 +144,12 @@ def test_a_class_that_is_hardly_recognised_or_rare_is_warned_of(tones, tmp_path,
 
 def test_a_class_that_is_recognised_is_not_warned_of(tones, tmp_path, caplog):
     caplog.set_level(logging.INFO, "earmark")
-    more = ["training.ema_decay=0", "training.max_epochs=8", "training.learning_rate=0.01", "model.dropout=0"]
+    more = [
+        "training.ema_decay=0",
+        "training.max_epochs=8",
+        "training.learning_rate=0.01",
+        "model.dropout=0",
+    ]
     detector = run(tones, tmp_path / "run", *more)
     classes = detector.bundle.training["classes"]
     assert min(own["roc_auc"] for own in classes.values()) > 0.9
