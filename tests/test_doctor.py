@@ -10,7 +10,7 @@ import soundfile
 from rich.console import Console
 
 from earmark.audio.encode import write_audio
-from earmark.data.doctor import SEVERITIES, examine, inspect, render
+from earmark.data.doctor import SEVERITIES, examine, inspect, low_rate_hint, render
 from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
 from earmark.formats.tags import write_tags
@@ -174,7 +174,11 @@ class TestRecordings:
         finding = found(examine(manifest_of(folder)), "low sample rate")
         assert "train with --set features.sample_rate=11000" in finding.sentence
         typed = finding.sentence.partition("train with ")[2].rstrip(".").split("--set ")[1:]
-        assert Settings.load("fast", overrides=[x.strip() for x in typed]).features.f_max == 5500
+        chosen = Settings.load("fast", overrides=[x.strip() for x in typed]).features
+        assert chosen.f_max == 5500
+        hint = low_rate_hint(manifest_of(folder), FeatureConfig())
+        assert hint == "--set features.sample_rate=11000"
+        assert not low_rate_hint(manifest_of(folder), chosen)
 
 
 class TestCopies:

@@ -16,7 +16,7 @@ Missing, unreadable or silent recordings hurt, as long as others are left.
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -39,6 +39,7 @@ CLIPPED = 1e-3  # fraction of the samples
 SHORT = 1.0  # seconds: the receptive field of one frame is 1.1 s
 ODD = 2.0  # ratio to the median length, in either direction
 RARE = 10  # clips per class: with fewer, a network memorises the clips
+N_HEADERS = 32  # recordings whose sample rate stands for that of all
 
 SEVERITIES = ("stops", "hurts", "note")
 TRAINING, VALIDATION = "training", "validation"
@@ -292,6 +293,20 @@ def _of_files(
     ):
         if items:
             yield Finding(kind, severity, part, f"{len(items)} {of} {what}.", items)
+
+
+def low_rate_hint(clips: Manifest, config: FeatureConfig) -> str:
+    """Return the settings to type if most recordings end below the highest mel, from some headers.
+
+    >>> low_rate_hint(Manifest((), (), (), ()), FeatureConfig())
+    ''
+    """
+    rates = []
+    for path in clips.paths[:: max(1, len(clips) // N_HEADERS)]:
+        with suppress(AudioError):
+            rates.append(audio_format(path)[0])
+    low = [rate for rate in rates if rate < 2 * config.f_max]
+    return _settings_for(max(low), config) if 2 * len(low) > len(rates) else ""
 
 
 def _settings_for(sample_rate: int, config: FeatureConfig) -> str:

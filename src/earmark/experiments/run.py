@@ -304,7 +304,9 @@ def train_run(workspace: Workspace, run: Run) -> Detector:
         strong=run.train_events,
         teachers=[workspace.model_path(teacher) for teacher in run.teachers],
         settings=run.settings,
-        run=RunConfig(store=workspace.store_path(run), resume=True, device=workspace.device),
+        run=RunConfig(
+            store=workspace.store_path(run), resume=True, device=workspace.device, report=False
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.data.batches import with_statistics
+from earmark.data.doctor import low_rate_hint
 from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
@@ -158,6 +159,7 @@ def train(
     if is_first:
         detector.save(folder / MODEL)
         plot_epochs(folder)
+    if is_first and run.report:
         report_classes(detector.bundle)
     return detector
 
@@ -350,6 +352,10 @@ def _log_plan(job: "Job", max_epochs: int) -> None:
             "(training.min_steps)",
             n_clips, n_steps, config.max_epochs, max_epochs, config.min_steps,
         )  # fmt: skip
+    if hint := low_rate_hint(job.train, job.settings.features):
+        logger.info(
+            "Most recordings end below the highest mels, which stay empty; consider %s", hint
+        )
     if 2 * n_negatives > n_clips:
         logger.warning(
             "%d of %d training clips are negatives; with so many, classes may be missed. Use "

@@ -166,6 +166,7 @@ class RunConfig:
         devices: processes on this machine, one per device.
         nodes: machines, each running the same command under torchrun or SLURM.
         progress: show progress bars where standard error is a terminal.
+        report: log the validation scores per class at the end, with warnings about weak classes.
         tensorboard: write TensorBoard logs to `tensorboard` in the output folder.
         licence: of the weights, written to the model file.
         attribution: credits for the recordings, written to the model file.
@@ -180,6 +181,7 @@ class RunConfig:
     devices: int = 1
     nodes: int = 1
     progress: bool = False
+    report: bool = True
     tensorboard: bool = False
     licence: str = ""
     attribution: tuple[str, ...] = ()
