@@ -16,7 +16,7 @@ from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
 from earmark.formats.events import read_events
 from earmark.inference.model_file import load_bundle
-from earmark.training.checkpoint import CHECKPOINT
+from earmark.training.checkpoint import CHECKPOINT, HISTORY
 
 OVERRIDES = [*SMALL, "training.threads=1", "training.max_epochs=4"]
 SETTINGS = [part for override in OVERRIDES for part in ("--set", override)]
@@ -42,14 +42,24 @@ def home(tmp_path_factory):
     assert "run/model.earmark: after 4 epochs, the best is epoch" in done.stdout
     epochs = [line for line in done.stderr.splitlines() if line.startswith("earmark: epoch")]
     assert len(epochs) == 4
-    assert all(name in epochs[0] for name in ("train loss", "validation loss", "mAP", "F1"))
+    assert all(name in epochs[0] for name in ("loss", "valid", "mAP", "F1", "at most"))
     return home
 
 
 def test_version_and_help_name_every_command():
     assert run("--version").stdout.strip() == earmark.__version__
     text = run("--help").stdout
-    for command in ("demo", "doctor", "synth", "train", "tune", "detect", "evaluate", "info"):
+    for command in (
+        "demo",
+        "doctor",
+        "synth",
+        "train",
+        "tune",
+        "detect",
+        "evaluate",
+        "info",
+        "export-best",
+    ):
         assert command in text
         assert "Usage" in run(command, "--help").stdout
 
@@ -256,7 +266,7 @@ def test_quiet_and_verbose_set_the_log_level(home, tmp_path):
         done = run(*level, *arguments, tmp_path / f"out{len(level)}")
         assert warning in done.stderr.splitlines()
         assert "clips are held out for validation." in done.stderr
-        assert "earmark: epoch   0  train loss" in done.stderr
+        assert "earmark: epoch 0 (1/1)  loss" in done.stderr
         assert ("earmark: decoding tuned on" in done.stderr) == bool(level)
 
 
@@ -268,7 +278,8 @@ def test_a_device_that_is_not_there_gets_one_sentence(home):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_ctrl_c_and_resume(home, tmp_path):
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_training_with_the_model_of_its_best_epoch(home, tmp_path, stop):
     arguments = ["train", "--train", home / "train_weak.tsv", "--valid", home / "valid_weak.tsv"]
     arguments += [
         "--audio",
@@ -286,13 +297,23 @@ def test_ctrl_c_and_resume(home, tmp_path):
 
     with (tmp_path / "said.txt").open("w") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said, preexec_fn=restore_ctrl_c)  # noqa: PLW1509
-    while process.poll() is None and not (tmp_path / "run" / CHECKPOINT).exists():
+    while process.poll() is None and not (tmp_path / "run" / HISTORY).exists():
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 130, (tmp_path / "said.txt").read_text()
-    assert "resume with the same command and --resume" in (tmp_path / "said.txt").read_text()
+    process.send_signal(stop)
+    said = (tmp_path / "said.txt").read_text
+    assert process.wait() == 130, said()
+    assert "Stopped; writing the model of the best epoch." in said()
+    assert "Resume with the same command and --resume" in said()
     assert (tmp_path / "run" / CHECKPOINT).exists()
-    assert "already contains a training" in run(*arguments, code=2).stderr
+    before = (tmp_path / "run" / "model.earmark").read_bytes()
+    if stop == signal.SIGTERM:
+        assert "already contains a training" in run(*arguments, code=2).stderr
+    else:  # as after a kill
+        (tmp_path / "run" / "model.earmark").unlink()
+        done = run("export-best", tmp_path / "run")
+        assert "model.earmark: after " in done.stdout
+        assert "average precision" in done.stderr
+        assert (tmp_path / "run" / "model.earmark").read_bytes() == before
 
 
 @pytest.mark.parametrize(

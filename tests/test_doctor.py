@@ -10,10 +10,11 @@ import soundfile
 from rich.console import Console
 
 from earmark.audio.encode import write_audio
-from earmark.data.doctor import SEVERITIES, examine, inspect, render
+from earmark.data.doctor import SEVERITIES, examine, inspect, low_rate_hint, render
 from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
 from earmark.formats.tags import write_tags
+from earmark.training.settings import Settings
 
 RATE = 32000
 
@@ -166,6 +167,18 @@ class TestRecordings:
         manifest = manifest_of(folder)
         assert found(examine(manifest), "low sample rate").items == {"02.wav": "16000 Hz"}
         assert not examine(manifest, config=FeatureConfig(f_max=8000)).findings[1:]
+
+    def test_of_a_low_sample_rate_come_with_the_settings_to_type(self, folder):
+        for path in folder.glob("*.wav"):
+            write_audio(path, noise(int(path.stem)), 11025)
+        finding = found(examine(manifest_of(folder)), "low sample rate")
+        assert "train with --set features.sample_rate=11000" in finding.sentence
+        typed = finding.sentence.partition("train with ")[2].rstrip(".").split("--set ")[1:]
+        chosen = Settings.load("fast", overrides=[x.strip() for x in typed]).features
+        assert chosen.f_max == 5500
+        hint = low_rate_hint(manifest_of(folder), FeatureConfig())
+        assert hint == "--set features.sample_rate=11000"
+        assert not low_rate_hint(manifest_of(folder), chosen)
 
 
 class TestCopies:

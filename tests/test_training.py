@@ -40,7 +40,7 @@ from earmark.runtime.isa import bfloat16_works
 from earmark.tensors import load_tensors, save_tensors
 from earmark.training.api import MODEL, PSEUDO_LABELS, train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint, Epoch
-from earmark.training.schedule import best_epoch, is_finished, learning_rate
+from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
 from earmark.training.settings import RunConfig, Settings, TrainingConfig
 
 ONE_THREAD = "training.threads=1"
@@ -312,7 +312,7 @@ def test_the_command_runs_under_torchrun(tones, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("model.earmark: after 2 epochs") == 1
-    assert done.stderr.count("earmark: epoch   1") == 1
+    assert done.stderr.count("earmark: epoch 1 (2/2)") == 1
     assert Checkpoint.read(tmp_path / "run").requirements["number of processes"] == "2"
 
 
@@ -353,6 +353,25 @@ def rows_of(**values):
     zero = dict.fromkeys(Epoch.__dataclass_fields__, 0)
     columns = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
     return [Epoch(**(zero | columns[i] | {"epoch": i})) for i in range(n_epochs)]
+
+
+def test_early_stopping_waits_for_the_smallest_number_of_steps():
+    rows = rows_of(valid_loss=[1, 2, 3, 4, 5])
+    config = TrainingConfig(batch_size=10, patience=2, min_steps=20)
+    assert is_finished(rows[:3], config, n_clips=1000)  # 100 steps per epoch
+    assert not is_finished(rows[:2], config, n_clips=1000)
+    assert not is_finished(rows[:4], config, n_clips=40)  # 4 steps per epoch
+    assert is_finished(rows[:5], config, n_clips=40)
+    assert epochs_left(rows[:3], config, n_clips=40) == 2
+    assert epochs_left(rows[:3], replace(config, max_epochs=4), n_clips=40) == 1
+
+
+def test_few_clips_train_for_more_epochs_and_the_log_says_so(tones, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "earmark")
+    more = ["training.max_epochs=1", "training.patience=1", "training.min_steps=8"]
+    detector = run(tones, tmp_path / "run", *more, "training.learning_rate=1e-9")
+    assert detector.bundle.training["n_epochs"] == 3  # 24 clips are 3 steps
+    assert "24 clips are 3 steps per epoch: up to 3 epochs instead of 1" in caplog.text
 
 
 def test_the_monitor_decides_best_epoch_early_stopping_and_plateau():
@@ -399,7 +418,7 @@ def test_a_clip_that_cannot_be_read_is_skipped_with_a_warning(tmp_path, caplog):
     assert all(warning.filename == __file__ for warning in caught)
     messages = [record.getMessage() for record in caplog.records]
     assert "3 of 11 clips are held out for validation." in messages
-    assert any(message.startswith("epoch   0  train loss ") for message in messages)
+    assert any(message.startswith("epoch 0 (1/1)  loss ") for message in messages)
     summary = detector.bundle.training
     assert summary["n_train"] + summary["n_valid"] == 10
 
@@ -409,7 +428,8 @@ def test_epochs_are_logged_by_the_first_process_only(tones, tmp_path, caplog, de
     caplog.set_level(logging.INFO, "earmark")
     run(tones, tmp_path / "run", "training.max_epochs=2", devices=devices)
     messages = [record.getMessage() for record in caplog.records]
-    assert [message[:9] for message in messages if "loss" in message] == ["epoch   0", "epoch   1"]
+    lines = [message[:13] for message in messages if "loss" in message]
+    assert lines == ["epoch 0 (1/2)", "epoch 1 (2/2)"]
 
 
 def test_settings_are_complete_or_built_from_preset_config_and_overrides(tones, tmp_path):

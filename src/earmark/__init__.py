@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from earmark.synth.soundbank import Soundbank
     from earmark.training.api import train, tune
     from earmark.training.augmentation import AugmentConfig
+    from earmark.training.finish import export_best
     from earmark.training.settings import RunConfig, Settings, TrainingConfig
 
 _MODULE_OF = {
@@ -85,6 +86,7 @@ _MODULE_OF = {
     "decode_events": "inference.decoding",
     "evaluate": "metrics.evaluation",
     "event_scores": "metrics",
+    "export_best": "training.finish",
     "load": "inference.detector",
     "log_mel": "data.features",
     "make_scene": "synth.scenes",
@@ -151,6 +153,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "decode_events",
     "evaluate",
     "event_scores",
+    "export_best",
     "load",
     "log_mel",
     "make_scene",

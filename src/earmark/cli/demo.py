@@ -25,7 +25,7 @@ def demo(
 ) -> None:
     """Train on synthetic scenes, detect events in new ones, score and plot the result."""
     from earmark.experiments.demo import run_demo
-    from earmark.training.api import MODEL
+    from earmark.training.finish import MODEL
 
     print(run_demo(out, seed, device).describe())
     print(NEXT.format(model=MODEL))

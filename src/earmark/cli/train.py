@@ -1,6 +1,8 @@
-"""The commands train, tune and info."""
+"""The commands train, export-best, tune and info."""
 
 import logging
+import signal
+from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,6 +33,14 @@ def train(
     ] = None,
     audio: AudioOption = None,
     valid_audio: ValidAudioOption = None,
+    negatives: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of recordings without any of the classes; may be repeated."),
+    ] = None,
+    valid_negatives: Annotated[
+        list[Path] | None,
+        typer.Option(help="The same for validation; by default 15 % of the negatives."),
+    ] = None,
     strong: Annotated[
         Path | None,
         typer.Option(help="Table of onsets and offsets to learn from, in place of the tags."),
@@ -65,8 +75,12 @@ def train(
         list[str] | None, typer.Option(help="Credit for recordings; may be repeated.")
     ] = None,
 ) -> None:
-    """Train a detector from tags alone."""
+    """Train a detector from tags alone.
+
+    Ctrl-C or SIGTERM stops it and writes the model of the best epoch so far.
+    """
     from earmark.training import api
+    from earmark.training.finish import MODEL
     from earmark.training.settings import RunConfig
 
     run = RunConfig(
@@ -80,6 +94,7 @@ def train(
         licence=licence,
         attribution=tuple(attribution or ()),
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         detector = api.train(
             train,
@@ -87,6 +102,8 @@ def train(
             audio,
             out,
             valid_audio=valid_audio,
+            negatives=negatives or (),
+            valid_negatives=valid_negatives or (),
             strong=strong,
             teachers=teachers or (),
             preset=preset,
@@ -95,17 +112,55 @@ def train(
             run=run,
         )
     except KeyboardInterrupt:
-        logger.warning("Stopped; resume with the same command and --resume.")
+        _stop(out, device)
         raise typer.Exit(130) from None
-    if not api.is_first_process():
+    if api.is_first_process():
+        _print_summary(out / MODEL, detector.bundle.training)
+
+
+@app.command()
+def export_best(
+    run: Annotated[Path, typer.Argument(help="Output folder of a training.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Model file; by default RUN/model.earmark.")
+    ] = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Write the model of the best epoch so far, of a training that was stopped or killed."""
+    from earmark.training.finish import MODEL, export_best
+
+    detector = export_best(run, out, device)
+    _print_summary(out or run / MODEL, detector.bundle.training)
+
+
+def _stop(out: Path, device: str) -> None:
+    """Write the model of a training that was interrupted, if it has completed an epoch."""
+    from earmark.errors import EarmarkError
+    from earmark.training.api import is_first_process
+    from earmark.training.finish import MODEL, export_best
+
+    if not is_first_process():
         return
-    summary = detector.bundle.training
+    resume = "Resume with the same command and --resume."
+    try:
+        logger.warning("Stopped; writing the model of the best epoch.")
+        detector = export_best(out, device=device)
+    except KeyboardInterrupt:
+        logger.warning("Stopped without a model; earmark export-best %s writes it. %s", out, resume)
+    except EarmarkError as error:
+        logger.warning("Stopped without a model: %s %s", error, resume)
+    else:
+        _print_summary(out / MODEL, detector.bundle.training)
+        logger.warning("The training is not finished. %s", resume)
+
+
+def _print_summary(path: Path, summary: Mapping[str, Any]) -> None:
     print(
-        f"{out / api.MODEL}: after {summary['n_epochs']} epochs, the best is epoch "
+        f"{path}: after {summary['n_epochs']} epochs, the best is epoch "
         f"{summary['best_epoch']} with validation loss {summary['best_valid_loss']:.4f}, "
         f"mAP {summary['best_valid_map']:.3f}, F1 {summary['best_valid_f1']:.3f}"
     )
-    print(f"next: earmark detect RECORDING --model {out / api.MODEL}")
+    print(f"next: earmark detect RECORDING --model {path}")
 
 
 @app.command(cls=RegistryCommand)

@@ -180,6 +180,15 @@ def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifes
 
 
 def clip_window(store: FeatureStore, clips: Manifest, features: FeatureConfig) -> float:
-    """Return the window of a detector in seconds: the median training clip, within 1 to 30 s."""
-    n_frames = int(np.median([len(store[file]) for file in clips.files]))
+    """Return the window of a detector in seconds: the median training clip, within 1 to 30 s.
+
+    Clips that are cut from longer recordings do not count.
+    """
+    n_frames = median_length(store, clips)
     return min(max(features.grid.onset(n_frames), 1.0), 30.0)
+
+
+def median_length(store: FeatureStore, clips: Manifest) -> int:
+    """Return the median number of frames of the clips that are whole recordings."""
+    whole = [file for file in clips.files if file not in clips.excerpts]
+    return int(np.median([len(store[file]) for file in whole or clips.files]))

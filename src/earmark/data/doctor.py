@@ -16,8 +16,8 @@ Missing, unreadable or silent recordings hurt, as long as others are left.
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,7 +27,7 @@ import numpy as np
 from earmark.audio.decode import audio_format, read_blocks
 from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
-from earmark.errors import AudioError
+from earmark.errors import AudioError, SettingError
 from earmark.runtime.processes import map_in_order
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ CLIPPED = 1e-3  # fraction of the samples
 SHORT = 1.0  # seconds: the receptive field of one frame is 1.1 s
 ODD = 2.0  # ratio to the median length, in either direction
 RARE = 10  # clips per class: with fewer, a network memorises the clips
+N_HEADERS = 32  # recordings whose sample rate stands for that of all
 
 SEVERITIES = ("stops", "hurts", "note")
 TRAINING, VALIDATION = "training", "validation"
@@ -278,6 +279,9 @@ def _of_files(
     worst = "hurts" if clips else "stops"
     odd_length = f"are under half or over twice as long as the median of {typical:.2f} s"
     too_low = f"have a sample rate too low for the highest mel band, {config.f_max:g} Hz"
+    if 2 * len(low_rate) > len(clips):  # a lower sample rate loses nothing of most clips
+        wanted = max(clips[name].sample_rate for name in low_rate)
+        too_low += f"; train with {_settings_for(wanted, config)}"
     for kind, severity, what, items in (
         ("missing", worst, "have no recording", dict.fromkeys(manifest.missing, "")),
         ("unreadable", worst, "cannot be read", broken),
@@ -289,6 +293,41 @@ def _of_files(
     ):
         if items:
             yield Finding(kind, severity, part, f"{len(items)} {of} {what}.", items)
+
+
+def low_rate_hint(clips: Manifest, config: FeatureConfig) -> str:
+    """Return the settings to type if most recordings end below the highest mel, from some headers.
+
+    >>> low_rate_hint(Manifest((), (), (), ()), FeatureConfig())
+    ''
+    """
+    rates = []
+    for path in clips.paths[:: max(1, len(clips) // N_HEADERS)]:
+        with suppress(AudioError):
+            rates.append(audio_format(path)[0])
+    low = [rate for rate in rates if rate < 2 * config.f_max]
+    return _settings_for(max(low), config) if 2 * len(low) > len(rates) else ""
+
+
+def _settings_for(sample_rate: int, config: FeatureConfig) -> str:
+    """Return the overrides to type for recordings of a low sample rate.
+
+    >>> _settings_for(8000, FeatureConfig())
+    '--set features.sample_rate=8000'
+    >>> _settings_for(2000, FeatureConfig())
+    '--set features.sample_rate=2000 --set features.n_mels=32'
+    """
+    step = round(1 / config.hop)  # such that a hop is a whole number of samples
+    sample_rate = max(step, sample_rate // step * step)
+    f_max = min(config.f_max, sample_rate / 2)
+    for n_mels in (config.n_mels, 64, 48, 32, 16, 8):
+        try:
+            replace(config.raw, sample_rate=sample_rate, f_max=f_max, n_mels=n_mels)
+        except SettingError:  # some mels would be empty
+            continue
+        mels = f" --set features.n_mels={n_mels}" if n_mels != config.n_mels else ""
+        return f"--set features.sample_rate={sample_rate}{mels}"
+    return f"--set features.sample_rate={sample_rate}"
 
 
 def _of_copies(

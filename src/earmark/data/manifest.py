@@ -7,7 +7,7 @@ are float32 (clips, classes), 1 for a tag and 0 elsewhere, classes in the order 
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from earmark.audio.decode import find_audio
+from earmark.data.store import Excerpt
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event
 from earmark.formats.names import NameIndex, rename_files
@@ -35,6 +36,7 @@ class Manifest:
         labels: the classes, in the order of the targets.
         missing: names in the table without a recording.
         events: events of each clip, for training on strong labels; otherwise empty.
+        excerpts: name -> which part of its recording the clip is, for clips that are not whole.
 
     >>> paths = [Path("a.wav"), Path("b.wav")]
     >>> Manifest(("a.wav", "b.wav"), paths, [("dog",), ()], ("cat", "dog")).targets
@@ -48,6 +50,7 @@ class Manifest:
     labels: tuple[str, ...]
     missing: tuple[str, ...] = ()
     events: tuple[tuple[Event, ...], ...] = ()
+    excerpts: Mapping[str, Excerpt] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("files", "paths", "tags", "labels", "missing", "events"):
@@ -135,12 +138,33 @@ class Manifest:
         ('b',)
         """
         rows = list(rows)
+        files = {self.files[row] for row in rows}
         return Manifest(
             tuple(self.files[row] for row in rows),
             tuple(self.paths[row] for row in rows),
             tuple(self.tags[row] for row in rows),
             self.labels,
             events=tuple(self.events[row] for row in rows) if self.events else (),
+            excerpts={name: part for name, part in self.excerpts.items() if name in files},
+        )
+
+    def joined(self, other: "Manifest") -> "Manifest":
+        """Return the clips of both; those of `other` must have the same labels, and no events.
+
+        >>> one, two = (Manifest((x,), (Path(x),), ((),), ("dog",)) for x in ("a.wav", "b.wav"))
+        >>> one.joined(two).files
+        ('a.wav', 'b.wav')
+        """
+        assert self.labels == other.labels
+        assert not other.events
+        return Manifest(
+            (*self.files, *other.files),
+            (*self.paths, *other.paths),
+            (*self.tags, *other.tags),
+            self.labels,
+            (*self.missing, *other.missing),
+            (*self.events, *((),) * len(other)) if self.events else (),
+            {**self.excerpts, **other.excerpts},
         )
 
     def with_events(self, table: Mapping[str, Sequence[Event]]) -> "Manifest":
@@ -191,14 +215,17 @@ class Manifest:
 
 
 def clip_paths(*manifests: Manifest) -> dict[str, Path]:
-    """Return name -> path of every clip; one name for two recordings is an error.
+    """Return name -> path of every recording; one name for two recordings is an error.
+
+    The name is that of the clip, or that of the recording it is cut from.
 
     >>> clip_paths(Manifest(("a.wav",), (Path("in/a.wav"),), ((),), ()))["a.wav"].as_posix()
     'in/a.wav'
     """
     paths: dict[str, Path] = {}
     for manifest in manifests:
-        for file, path in zip(manifest.files, manifest.paths, strict=True):
+        for name, path in zip(manifest.files, manifest.paths, strict=True):
+            file = manifest.excerpts[name].file if name in manifest.excerpts else name
             if paths.setdefault(file, path) != path:
                 raise DataError(
                     f"{file!r} names two recordings, {paths[file]} and {path}. Rename the clips of "

@@ -78,6 +78,23 @@ class Clip:
             return False
 
 
+class Excerpt(NamedTuple):
+    """A clip that is a part of another one in the store, in frames.
+
+    >>> Excerpt("long.wav", 500, 500).name
+    'long.wav [500:1000]'
+    """
+
+    file: str
+    start: int
+    n_frames: int
+
+    @property
+    def name(self) -> str:
+        """The name of the clip."""
+        return f"{self.file} [{self.start}:{self.start + self.n_frames}]"
+
+
 class Index(NamedTuple):
     """The content of an index up to the first incomplete line.
 
@@ -171,6 +188,7 @@ class FeatureStore:
 
     def __init__(self, folder: Path, summary: Mapping[str, Any], clips: Mapping[str, Clip]) -> None:
         self.folder = folder
+        self._excerpts: Mapping[str, Excerpt] = {}
         self.config = FeatureConfig(**summary["features"])
         self._clips = {name: clip for name, clip in clips.items() if clip.failed is None}
         self.failed = {name: clip.failed for name, clip in clips.items() if clip.failed}
@@ -214,8 +232,32 @@ class FeatureStore:
             _check_sources(folder, clips, files)
         return cls(folder, summary, clips)
 
+    def with_excerpts(self, excerpts: Mapping[str, Excerpt]) -> "FeatureStore":
+        """Return a store that has these parts of its clips as clips, too, by name.
+
+        >>> import tempfile
+        >>> from earmark.audio.encode import write_audio
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_audio(f"{folder}/a.wav", np.zeros(32000), 32000)
+        ...     store = build_store(f"{folder}/features", {"a.wav": f"{folder}/a.wav"})
+        ...     store.with_excerpts({"begin": Excerpt("a.wav", 0, 20)})["begin"].shape
+        (20, 80)
+        """
+        store = FeatureStore.__new__(FeatureStore)  # shares the mapped frames
+        vars(store).update(vars(self))
+        store._excerpts = {**self._excerpts, **excerpts}
+        store._clips = dict(self._clips)
+        for name, (file, start, n_frames) in excerpts.items():
+            choose("clip", file, self._clips, DataError, str(self.folder))
+            whole = self._clips[file]
+            assert 0 <= start <= start + n_frames <= whole.n_frames
+            store._clips[name] = replace(
+                whole, file=name, start=whole.start + start, n_frames=n_frames
+            )
+        return store
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return FeatureStore.open, (self.folder,)
+        return _open_with_excerpts, (self.folder, self._excerpts)
 
     def __len__(self) -> int:
         return len(self._clips)
@@ -253,9 +295,17 @@ class FeatureStore:
 
     def check(self) -> None:
         """Read all frames and raise if any do not match their checksum."""
-        bad = [n for n, clip in self._clips.items() if zlib.crc32(self[n].data) != clip.frames_sum]
+        bad = [
+            name
+            for name, clip in self._clips.items()
+            if name not in self._excerpts and zlib.crc32(self[name].data) != clip.frames_sum
+        ]
         if bad:
             raise _damaged(self.folder, f"the frames of {_listed(bad)} in {FRAMES} were changed")
+
+
+def _open_with_excerpts(folder: Path, excerpts: Mapping[str, Excerpt]) -> FeatureStore:
+    return FeatureStore.open(folder).with_excerpts(excerpts)
 
 
 def _check_settings(folder: Path, found: Mapping[str, Any], config: FeatureConfig) -> None:

@@ -32,6 +32,7 @@ from earmark.metrics.report import finite
 from earmark.plots import plot_runs, save
 from earmark.runtime.cores import n_cores
 from earmark.runtime.processes import map_as_done
+from earmark.runtime.progress import format_duration
 
 TABLE, DIFFERENCES, FIGURE = "table", "table-differences", "runs.png"
 
@@ -95,7 +96,7 @@ def run_plan(
         for done, run in enumerate(_execute_in_order(execute, [*lost, *todo], processes), 1):
             n_left = len(lost) + len(todo) - done
             left = (time.monotonic() - started) / done * n_left
-            logger.info("%s is done; %d left, about %s.", run.key, n_left, _duration_text(left))
+            logger.info("%s is done; %d left, about %s.", run.key, n_left, format_duration(left))
     return [result for run in runs if (result := read_result(out, run)) is not None]
 
 
@@ -206,13 +207,3 @@ def _execute(workspace: Workspace, out: Path, threads: int, run: Run) -> Run:
         elif not run.members and not workspace.model_path(run).exists():
             train_run(workspace, run.with_threads(threads))
     return run
-
-
-def _duration_text(seconds: float) -> str:
-    """Return a duration in hours and minutes.
-
-    >>> _duration_text(5400), _duration_text(40)
-    ('1 h 30 min', '1 min')
-    """
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"

@@ -8,7 +8,8 @@ the folder `audio` next to it.
 
     preset = "fast"         starting point of all settings; stands before any table
     [data]                  tables: train, valid and test; optional: train_events and valid_events;
-                            audio, one folder with all recordings; labels, if the training table
+                            audio, one folder with all recordings; negatives and valid_negatives,
+                            folders of recordings without any class; labels, if the training table
                             does not contain all of them
     [settings.training]     settings of all configurations, in the sections of
                             `earmark.training.settings`
@@ -21,8 +22,9 @@ the folder `audio` next to it.
 
 A configuration of the grid is named after its values, as in 'linear, single', and is compared with
 the configuration that has the first value of the last axis. `strong` trains on `train_events`: an
-oracle. `data` replaces the training table, and `train_events` with it. Configurations with the
-same `change` are also tested jointly; the grid does this for the values of its last axis.
+oracle. `data` replaces the training table, and `train_events` with it, or the negatives; "" is
+none. Configurations with the same `change` are also tested jointly; the grid does this for the
+values of its last axis.
 
 A configuration may refer to configurations above it. `based_on` inherits everything from another
 one, overrides some of it, and is compared with it; `teachers` adds self-training on pseudo-labels
@@ -39,11 +41,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from earmark.audio.decode import find_audio
 from earmark.config import build, read_toml
 from earmark.errors import DataError, SettingError, choose
 from earmark.inference.tuning.tune import START
 from earmark.training.settings import Settings
 
+NEGATIVES = ("negatives", "valid_negatives")  # folders; the other paths of a plan are tables
 SCORING = 3  # version of what `earmark.experiments.run` measures; raise it when that changes
 
 
@@ -61,6 +65,8 @@ class DataConfig:
     train_events: str = ""
     valid_events: str = ""
     audio: str = ""
+    negatives: str = ""
+    valid_negatives: str = ""
     labels: tuple[str, ...] = ()
 
 
@@ -87,7 +93,7 @@ class Configuration:
         if self.seeds < 1:
             raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
         for name in self.data:
-            choose("table of a configuration", name, ("train", "train_events"))
+            choose("table of a configuration", name, ("train", "train_events", *NEGATIVES))
         trains = self.settings or self.data or self.strong or self.teachers or self.based_on
         if self.ensemble_of and trains:
             raise SettingError(
@@ -137,6 +143,8 @@ class Run:
         teachers: the runs whose models are its teacher models.
         members: the runs that it averages, if it is an ensemble.
         stored_as: name of the configuration in result files, if it is another.
+        negatives: folder of recordings without any class, to train on.
+        valid_negatives: the same for validation.
 
     >>> run = Run("single", 3, Settings(), Path("weak.tsv"), None, "", "")
     >>> run.key, run.depth
@@ -153,6 +161,8 @@ class Run:
     teachers: tuple["Run", ...] = ()
     members: tuple["Run", ...] = ()
     stored_as: str = ""
+    negatives: Path | None = None
+    valid_negatives: Path | None = None
 
     @property
     def depth(self) -> int:
@@ -298,7 +308,7 @@ class Plan:
 
     def _check(self) -> None:
         for table, path in self.data.items():
-            _check_table(path, f"data.{table}")
+            _check_path(table, path, f"data.{table}")
         names_by_key: dict[str, str] = {}
         for name, configuration in self.configurations.items():
             if configuration.compare_with:
@@ -307,7 +317,8 @@ class Plan:
                     f"configuration to compare {name!r} with", configuration.compare_with, others
                 )
             for table, text in configuration.data.items():
-                _check_table(self.folder / text, f"configurations.{name}.data.{table}")
+                if text:
+                    _check_path(table, self.folder / text, f"configurations.{name}.data.{table}")
             if configuration.strong and "train_events" not in self._tables(configuration):
                 raise SettingError(
                     f"The configuration {name!r} has strong = true; it needs data.train_events."
@@ -335,6 +346,9 @@ class Plan:
         events = tables["train_events"] if configuration.strong else None
         training = [tables["train"], tables["valid"], *([events] if events else [])]
         needed = [run.trained_on for run in teachers]
+        folders = [tables.get(name) for name in NEGATIVES]
+        if any(folders):
+            needed.append(_fingerprint("negatives", *map(_list_audio, folders)))
         # "together" stands in the fingerprints of finished results and cannot change.
         needed += [f"together {run.trained_on}" for run in members]
         trained_on = _fingerprint(
@@ -352,6 +366,7 @@ class Plan:
             teachers,
             members,
             stored_as,
+            *folders,
         )
 
     def _runs_of(self, name: str) -> tuple[Run, ...]:
@@ -366,11 +381,11 @@ class Plan:
         The plan's `train_events` belong to the plan's training table, so another training table
         drops them.
         """
-        own = {table: self.folder / path for table, path in configuration.data.items()}
-        shared = dict(self.data)
+        own = configuration.data
+        shared = {table: path for table, path in self.data.items() if table not in own}
         if "train" in own:
             shared.pop("train_events", None)
-        return shared | own
+        return shared | {table: self.folder / path for table, path in own.items() if path}
 
 
 def _check_teacher(teacher: Run, run: Run) -> None:
@@ -382,13 +397,21 @@ def _check_teacher(teacher: Run, run: Run) -> None:
         )
 
 
-def _check_table(path: Path, name: str) -> None:
-    if not path.is_file():
+def _check_path(table: str, path: Path, name: str) -> None:
+    if table in NEGATIVES:
+        if not path.is_dir():
+            raise DataError(f"There is no folder {path} ({name}); check the plan.")
+    elif not path.is_file():
         raise DataError(f"There is no table {path} ({name}); check the plan and its data folder.")
 
 
 def _fingerprint(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _list_audio(folder: Path | None) -> list[str]:
+    """Return the names of the recordings in a folder."""
+    return [str(x.relative_to(folder).as_posix()) for x in find_audio(folder)] if folder else []
 
 
 def _digest(table: Path) -> str:

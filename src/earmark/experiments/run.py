@@ -26,6 +26,7 @@ import numpy as np
 
 from earmark.config import build
 from earmark.data.manifest import Manifest, clip_paths, separate_names
+from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, SettingError
 from earmark.experiments.plan import Plan, Run
@@ -43,7 +44,8 @@ from earmark.metrics.evaluation import Scoring
 from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, psds_scores
 from earmark.metrics.segment import count_segments
-from earmark.training.api import MODEL, readable, train
+from earmark.training.api import readable, train
+from earmark.training.finish import MODEL
 from earmark.training.settings import RunConfig
 
 FEATURES = "features"
@@ -154,6 +156,7 @@ class Workspace:
         self.labels: tuple[str, ...] | None = plan.labels or None
         self.labels = self.clips(plan.data["train"]).labels
         self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
+        self.tagged = self.valid  # the validation clips without negatives
         self.reference: Mapping[str, list[Event]] = read_events(plan.data["test"])
         self._reference = self.reference
         self.valid_events: Mapping[str, Sequence[Event]] = {}
@@ -178,9 +181,11 @@ class Workspace:
     def store_path(self, run: Run) -> Path:
         """Return the folder of a run's features.
 
-        There is one per training table, since two of them may use the same file names.
+        There is one per training table and folder of negatives, since two of them may use the same
+        file names.
         """
         content = [str(run.train.resolve()), asdict(run.settings.features.raw)]
+        content += [str(x.resolve()) for x in (run.negatives, run.valid_negatives) if x]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         return self.folder / f"{FEATURES}-{digest}"
 
@@ -196,16 +201,25 @@ class Workspace:
         data = self.plan.data
         train, valid, test = map(self.clips, (run.train, data["valid"], data["test"]))
         separated = separate_names(train, validation=valid, test=test)
-        paths = clip_paths(train, *separated)
+        negatives, valid_negatives = read_both_negatives(
+            run.negatives or (), run.valid_negatives or (), train, separated[0]
+        )
+        paths = clip_paths(train, *separated, negatives, valid_negatives)
         store = build_store(self.store_path(run), paths, run.settings.features, wait=True)
-        self.valid, self.test = (readable(clips, store) for clips in separated)
+        self.tagged, self.test = (readable(clips, store) for clips in separated)
+        # Thresholds are tuned on the clips that the training validates on.
+        _, self.valid = join_negatives(
+            readable(train, store), self.tagged, negatives, valid_negatives, store
+        )
+        store = store.with_excerpts(self.valid.excerpts)
         # Name in the store -> name in the table of events.
         in_table = {new: old for a, b in zip(separated, (valid, test), strict=True)
                     for new, old in zip(a.files, b.files, strict=True)}  # fmt: skip
         self.reference = {file: self._reference[in_table[file]] for file in self.test.files}
         if self._valid_events:
             events = self._valid_events
-            self.valid_events = {file: events[in_table[file]] for file in self.valid.files}
+            tagged = {file: events[in_table[file]] for file in self.tagged.files}
+            self.valid_events = dict.fromkeys(self.valid.files, ()) | tagged
         return store
 
 
@@ -283,12 +297,16 @@ def train_run(workspace: Workspace, run: Run) -> Detector:
     store = workspace.compute_features(run)
     return train(
         readable(workspace.clips(run.train), store),
-        workspace.valid,
+        workspace.tagged,
         out=workspace.folder / run.folder,
+        negatives=run.negatives or (),
+        valid_negatives=run.valid_negatives or (),
         strong=run.train_events,
         teachers=[workspace.model_path(teacher) for teacher in run.teachers],
         settings=run.settings,
-        run=RunConfig(store=workspace.store_path(run), resume=True, device=workspace.device),
+        run=RunConfig(
+            store=workspace.store_path(run), resume=True, device=workspace.device, report=False
+        ),
     )
 
 

@@ -290,6 +290,30 @@ _UNUSABLE = (
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}
 
 
+def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[str]) -> str:
+    """Return what the validation clips said of each class as a table of up to 80 columns.
+
+    Args:
+        classes: label -> "n_positive", "average_precision", "roc_auc", "f1"; None is undefined.
+        labels: the classes, in this order.
+
+    >>> dog = {"n_positive": 12, "average_precision": 0.81, "roc_auc": None, "f1": 0.75}
+    >>> print(validation_table({"dog": dog}, ["dog"]))
+    class  clips  average precision    AUC     F1
+    dog       12              0.810      -  0.750
+    """
+    columns = ("average_precision", "roc_auc", "f1")
+    width = min(40, max(len(label) for label in ("class", *labels)))
+    lines = [f"{'class':{width}}  clips  average precision    AUC     F1"]
+    for label in labels:
+        own = classes[label]
+        texts = ("-" if own[name] is None else f"{own[name]:.3f}" for name in columns)
+        precision, auc, f1 = texts
+        name = label if len(label) <= width else f"{label[: width - 3]}..."
+        lines.append(f"{name:{width}}  {own['n_positive']:5}  {precision:>17}  {auc:>5}  {f1:>5}")
+    return "\n".join(lines)
+
+
 def describe_bundle(about: Mapping[str, Any]) -> str:
     """Return what `Bundle.describe` returns as lines of text; statistics of features are counted.
 
@@ -300,7 +324,10 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
     features = {k: v for k, v in about["features"].items() if k not in ("mean", "std")}
     decoding = about["decoding"]
     lines = [f"{len(about['labels'])} classes, {about['n_parameters']:,} parameters"]
-    sections = {name: about[name] for name in ("model", "training", "tuning", "versions")}
+    training = dict(about["training"])
+    classes = training.pop("classes", None)  # newer than the first model files
+    changed = {**about, "training": training}
+    sections = {name: changed[name] for name in ("model", "training", "tuning", "versions")}
     for name, values in (sections | {"features": features}).items():
         lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in values.items()))
     lines += [
@@ -310,6 +337,8 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
         "attribution:" if about["attribution"] else "attribution: not stated",
         *(f"  {line}" for line in about["attribution"]),
     ]
+    if classes:
+        lines += ["validation clips:", validation_table(classes, about["labels"])]
     names = list(decoding[about["labels"][0]])
     lines.append("\t".join(["label", *names]))
     for label, rule in decoding.items():

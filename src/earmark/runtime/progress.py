@@ -57,3 +57,14 @@ class ProgressBar:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in the unit that suits it.
+
+    >>> format_duration(40), format_duration(1500), format_duration(9000)
+    ('40 s', '25 min', '2.5 h')
+    """
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 99.5 * 60 else f"{seconds / 3600:.1f} h"

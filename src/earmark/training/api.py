@@ -10,37 +10,38 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from earmark.data.batches import clip_window, with_statistics
+from earmark.data.batches import with_statistics
+from earmark.data.doctor import low_rate_hint
 from earmark.data.manifest import Manifest, clip_paths, separate_names
+from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
-from earmark.inference.model_file import SUFFIX, Bundle
-from earmark.inference.predictor import predict_clips
-from earmark.inference.tuning import TuningResult, tune_clip_thresholds, tune_decoding
-from earmark.plots import plot_history, save
+from earmark.inference.tuning import TuningResult, tune_decoding
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
-from earmark.training.checkpoint import CHECKPOINT, HISTORY
-from earmark.training.schedule import best_epoch
+from earmark.training.checkpoint import CHECKPOINT
+from earmark.training.finish import (
+    MODEL,
+    build_bundle,
+    plot_epochs,
+    report_classes,
+    tuning_record,
+)
 from earmark.training.self_training import write_pseudo_labels
 from earmark.training.settings import RunConfig, Settings
 
 if TYPE_CHECKING:
-    from earmark.training.loop import Fitted
+    from earmark.training.loop import Job
 
 logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
-MODEL = f"model{SUFFIX}"
 PSEUDO_LABELS = "pseudo_labels.npy"
 VALID_SHARE = 0.15  # of the training clips, where no validation table is given
 
@@ -52,6 +53,8 @@ def train(
     out: PathLike = "run",
     *,
     valid_audio: PathLike | None = None,
+    negatives: PathLike | Sequence[PathLike] = (),
+    valid_negatives: PathLike | Sequence[PathLike] = (),
     strong: PathLike | None = None,
     teachers: Sequence[PathLike] = (),
     preset: str | None = None,
@@ -68,6 +71,9 @@ def train(
         audio: folder of the recordings that the tables name.
         out: folder for everything that the training writes.
         valid_audio: folder of the validation recordings, if it is not `audio`.
+        negatives: folders of recordings that hold none of the classes; cut to the length of the
+            training clips, they join them without tags.
+        valid_negatives: the same for validation; by default 15 % of `negatives`.
         strong: table of onsets and offsets of the training clips; the loss is then computed per
             frame from it, in place of the tags. Validation uses tags in any case.
         teachers: model files for self-training: the mean of their frame probabilities, limited to
@@ -95,7 +101,7 @@ def train(
 
     run = run or RunConfig()
     device = resolve_device(run.device)
-    chosen = _choose_settings(preset, config, overrides, settings)
+    asked = chosen = _choose_settings(preset, config, overrides, settings)
     folder = Path(out)
     has_checkpoint = (folder / CHECKPOINT).exists()
     if has_checkpoint and not run.resume:
@@ -108,21 +114,14 @@ def train(
 
     # Data: tables -> clips -> features.
     is_first = is_first_process()
-    train_clips = _read_clips("training", train, audio)
-    if not train_clips.labels:
-        raise DataError("The training table has no labels; it needs one column of labels.")
-    if strong is not None:
-        train_clips = train_clips.with_events(read_events(strong))
-    if valid is None:
-        n_clips = len(train_clips)
-        train_clips, valid_clips = train_clips.split(VALID_SHARE, chosen.training.seed)
-        if is_first:
-            logger.info("%d of %d clips are held out for validation.", len(valid_clips), n_clips)
-    else:
-        valid_clips = _read_clips("validation", valid, valid_audio or audio, train_clips.labels)
-        (valid_clips,) = separate_names(train_clips, validation=valid_clips)
+    train_clips, valid_clips = _read_tables(
+        train, valid, audio, valid_audio, strong, chosen.training.seed
+    )
+    untagged, valid_untagged = read_both_negatives(
+        negatives, valid_negatives, train_clips, valid_clips
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    paths = clip_paths(train_clips, valid_clips)
+    paths = clip_paths(train_clips, valid_clips, untagged, valid_untagged)
     with ProgressBar("features", len(paths), shown=run.progress and is_first) as bar:
         # Of several processes that torchrun or SLURM started, one computes and the others wait.
         store = build_store(
@@ -133,11 +132,16 @@ def train(
             wait=True,
         )
     if is_first:
-        _warn_unreadable([*train_clips.files, *valid_clips.files], store)
+        _warn_unreadable(list(paths), store)
     train_clips, valid_clips = (readable(part, store) for part in (train_clips, valid_clips))
+    train_clips, valid_clips = join_negatives(
+        train_clips, valid_clips, untagged, valid_untagged, store
+    )
+    store = store.with_excerpts({**train_clips.excerpts, **valid_clips.excerpts})
     chosen = replace(
         chosen.for_classes(len(train_clips.labels)),
         features=with_statistics(chosen.features, store, train_clips),
+        training=chosen.training.for_clips(len(train_clips)),
     )
     pseudo_labels = folder / PSEUDO_LABELS if teachers else None
     if pseudo_labels is not None and is_first:
@@ -147,15 +151,16 @@ def train(
 
     # Training, then a decoding tuned on the validation tags.
     job = Job(folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run)
+    if is_first:
+        _log_plan(job, asked.training.max_epochs)
     logger.debug("device %s, settings %s", device, chosen.to_dict())
     fitted = run_job(job)
-    bundle = _bundle(fitted, chosen, train_clips, valid_clips, store, device)
-    bundle = replace(bundle, licence=run.licence, attribution=tuple(run.attribution))
-    detector = Detector(bundle, device)
+    detector = Detector(build_bundle(job.record(store), fitted, store, device), device)
     if is_first:
         detector.save(folder / MODEL)
-        if find_spec("matplotlib") is not None:
-            save(plot_history(folder / HISTORY), (folder / HISTORY).with_suffix(".png"))
+        plot_epochs(folder)
+    if is_first and run.report:
+        report_classes(detector.bundle)
     return detector
 
 
@@ -215,7 +220,7 @@ def tune(
         events = read_events(table)
         labelled = {"reference": [events[file] for file in clips.files]}
     tuned = tune_decoding(scores, start=start or detector.bundle.decoding, **labelled, **choices)
-    bundle = detector.bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(scores)))
+    bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
     return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
 
 
@@ -276,11 +281,38 @@ def _choose_settings(
     return settings
 
 
+def _read_tables(
+    train: PathLike | Manifest,
+    valid: PathLike | Manifest | None,
+    audio: PathLike | None,
+    valid_audio: PathLike | None,
+    strong: PathLike | None,
+    seed: int,
+) -> tuple[Manifest, Manifest]:
+    """Return the training and the validation clips."""
+    train_clips = _read_clips("training", train, audio, stacklevel=4)
+    if not train_clips.labels:
+        raise DataError("The training table has no labels; it needs one column of labels.")
+    if strong is not None:
+        train_clips = train_clips.with_events(read_events(strong))
+    if valid is None:
+        n_clips = len(train_clips)
+        train_clips, valid_clips = train_clips.split(VALID_SHARE, seed)
+        if is_first_process():
+            logger.info("%d of %d clips are held out for validation.", len(valid_clips), n_clips)
+    else:
+        folder = valid_audio or audio
+        valid_clips = _read_clips("validation", valid, folder, train_clips.labels, stacklevel=4)
+        (valid_clips,) = separate_names(train_clips, validation=valid_clips)
+    return train_clips, valid_clips
+
+
 def _read_clips(
     kind: str,
     source: PathLike | Manifest,
     audio: PathLike | None,
     labels: tuple[str, ...] | None = None,
+    stacklevel: int = 3,
 ) -> Manifest:
     """Return the clips of a table; warn about missing ones, raise if there are none."""
     clips = source if isinstance(source, Manifest) else Manifest.read(source, audio, labels)
@@ -299,9 +331,37 @@ def _read_clips(
             f"{len(clips.missing)} of {len(clips) + len(clips.missing)} {kind} clips are missing "
             f"and are skipped; the first is {clips.missing[0]}.",
             EarmarkWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
     return clips
+
+
+def _log_plan(job: "Job", max_epochs: int) -> None:
+    """Log what is trained on what, for how long, and why."""
+    config, n_clips = job.settings.training, len(job.train)
+    n_negatives, n_valid_negatives = len(job.train.excerpts), len(job.valid.excerpts)
+    negatives = f", {n_negatives} and {n_valid_negatives} of them negatives" if n_negatives else ""
+    logger.info(
+        "%d classes, %d training and %d validation clips%s",
+        len(job.train.labels), n_clips, len(job.valid), negatives,
+    )  # fmt: skip
+    n_steps = config.steps_per_epoch(n_clips)
+    if config.max_epochs > max_epochs:
+        logger.info(
+            "%d clips are %d steps per epoch: up to %d epochs instead of %d, for %d steps "
+            "(training.min_steps)",
+            n_clips, n_steps, config.max_epochs, max_epochs, config.min_steps,
+        )  # fmt: skip
+    if hint := low_rate_hint(job.train, job.settings.features):
+        logger.info(
+            "Most recordings end below the highest mels, which stay empty; consider %s", hint
+        )
+    if 2 * n_negatives > n_clips:
+        logger.warning(
+            "%d of %d training clips are negatives; with so many, classes may be missed. Use "
+            "fewer of them, or training.balanced=true.",
+            n_negatives, n_clips,
+        )  # fmt: skip
 
 
 def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
@@ -315,50 +375,3 @@ def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
             EarmarkWarning,
             stacklevel=3,
         )
-
-
-def _bundle(
-    fitted: "Fitted",
-    settings: Settings,
-    train: Manifest,
-    valid: Manifest,
-    store: FeatureStore,
-    device: torch.device,
-) -> Bundle:
-    """Return the trained network with a decoding tuned on the validation tags."""
-    history = fitted.history
-    best = history[best_epoch(history, settings.training.monitor)]
-    bundle = Bundle(
-        labels=train.labels,
-        feature_config=settings.features,
-        model_config=settings.model,
-        weights=fitted.weights,
-        decoding=Decoding.uniform(train.labels),
-        window=clip_window(store, train, settings.features),
-        training={
-            "n_train": len(train),
-            "n_valid": len(valid),
-            "n_epochs": len(history),
-            "best_epoch": best.epoch,
-            "best_valid_loss": best.valid_loss,
-            "best_valid_map": best.valid_map,
-            "best_valid_f1": best.valid_f1,
-            "seconds": sum(epoch.seconds for epoch in history),
-            "supervision": "strong" if train.events else "weak",
-            "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
-        },
-    )
-    scores = predict_clips(Detector(bundle, device).predictor, store, valid, settings.features)
-    tuned = tune_clip_thresholds(scores, valid.tags)
-    logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
-    return bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(valid)))
-
-
-def _tuning_record(tuned: TuningResult, n_clips: int) -> dict[str, Any]:
-    """Return what the model file records of the tuning."""
-    return {
-        "supervision": tuned.supervision,
-        "objective": tuned.objective,
-        "score": tuned.score,
-        "n_clips": n_clips,
-    }

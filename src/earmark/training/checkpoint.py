@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -137,6 +137,23 @@ class Checkpoint:
             adam,
             written_with,
         )
+
+
+class Fitted(NamedTuple):
+    """The result of a training so far: the weights to use, and the history of its epochs.
+
+    >>> Fitted({}, []).history
+    []
+    """
+
+    weights: Weights
+    history: Sequence[Epoch]
+
+    @classmethod
+    def read(cls, folder: Path, requirements: Mapping[str, str] | None = None) -> "Fitted":
+        """Read the result from the checkpoint of a training, finished or not."""
+        checkpoint = Checkpoint.read(folder, requirements)
+        return cls(checkpoint.best, checkpoint.state.history)
 
 
 def _read_state(values: dict[str, Any]) -> State:

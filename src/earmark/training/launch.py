@@ -23,7 +23,8 @@ from earmark.errors import EarmarkError, SettingError
 from earmark.runtime.device import resolve_device
 from earmark.runtime.isa import check_bfloat16, log_instruction_set
 from earmark.runtime.processes import without_main
-from earmark.training.loop import Fitted, Job, fit
+from earmark.training.checkpoint import Fitted
+from earmark.training.loop import Job, fit
 from earmark.training.settings import RunConfig
 
 logger = logging.getLogger("earmark")
@@ -82,6 +83,7 @@ def run_job(job: Job) -> Fitted:
     """
     fabric = make_fabric(job.run, job.settings.training.precision)
     n_threads = torch.get_num_threads()
+    others = multiprocessing.active_children()
     try:
         with torch.random.fork_rng(devices=()):
             if not _spawns(job.run):
@@ -95,6 +97,13 @@ def run_job(job: Job) -> Fitted:
             return Fitted.read(job.out)
     except ProcessRaisedException as error:
         raise _original(error) from None
+    except KeyboardInterrupt:
+        # A signal to this process alone would leave the spawned ones at work.
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.terminate()
+                process.join()
+        raise
     finally:
         torch.set_num_threads(n_threads)
 

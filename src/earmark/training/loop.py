@@ -24,7 +24,7 @@ from copy import deepcopy
 from dataclasses import astuple, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -49,20 +49,22 @@ from earmark.nn.loss import clip_loss, frame_loss
 from earmark.nn.model import Model, Prediction
 from earmark.runtime.cores import share_of_cores
 from earmark.runtime.memory import keep_memory
-from earmark.runtime.progress import ProgressBar
+from earmark.runtime.progress import ProgressBar, format_duration
 from earmark.training.augmentation import Batch, augment
 from earmark.training.checkpoint import (
     CHECKPOINT,
     HISTORY,
     Checkpoint,
     Epoch,
+    Fitted,
     State,
     Weights,
     write_history,
 )
-from earmark.training.schedule import best_epoch, is_finished, learning_rate
+from earmark.training.record import RunRecord
+from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
 from earmark.training.self_training import PseudoLabels
-from earmark.training.settings import RunConfig, Settings
+from earmark.training.settings import RunConfig, Settings, TrainingConfig
 from earmark.training.validation import Validation, predict_clip_probs, validate
 
 logger = logging.getLogger(__name__)
@@ -111,6 +113,26 @@ class Job:
         pseudo = b"" if self.pseudo_labels is None else self.pseudo_labels.read_bytes()
         return hashlib.sha256(text.encode() + pseudo).hexdigest()
 
+    def record(self, store: FeatureStore) -> RunRecord:
+        """Return what the model file will need besides the checkpoint."""
+        return RunRecord(
+            fingerprint=self.fingerprint(),
+            store=self.store,
+            settings=self.settings,
+            window=clip_window(store, self.train, self.settings.features),
+            valid=self.valid,
+            n_train=len(self.train),
+            n_negatives=len(self.train.excerpts),
+            supervision="strong" if self.train.events else "weak",
+            licence=self.run.licence,
+            attribution=tuple(self.run.attribution),
+        )
+
+    def open_store(self) -> FeatureStore:
+        """Open the features, with the excerpts that clips are."""
+        store = FeatureStore.open(self.store, files=clip_paths(self.train, self.valid))
+        return store.with_excerpts({**self.train.excerpts, **self.valid.excerpts})
+
     def frame_targets(self, store: FeatureStore) -> "FrameTargets | None":
         """Return the function that reads frame-level targets, if there are any."""
         if self.pseudo_labels is not None:
@@ -119,23 +141,6 @@ class Job:
         if self.train.events:
             return partial(read_frame_targets, self.train, self.settings.features.grid)
         return None
-
-
-class Fitted(NamedTuple):
-    """The result of a training: the weights to use, and the history of its epochs.
-
-    >>> Fitted({}, []).history
-    []
-    """
-
-    weights: Weights
-    history: Sequence[Epoch]
-
-    @classmethod
-    def read(cls, folder: Path) -> "Fitted":
-        """Read the result from the checkpoint of a finished training."""
-        checkpoint = Checkpoint.read(folder)
-        return cls(checkpoint.best, checkpoint.state.history)
 
 
 def fit(fabric: Fabric, job: Job) -> Fitted:
@@ -149,8 +154,10 @@ def fit(fabric: Fabric, job: Job) -> Fitted:
     trainer = _Trainer(fabric, job)
     if job.run.resume and (job.out / CHECKPOINT).exists():
         trainer.resume()
+    if fabric.is_global_zero:  # once the checkpoint is known to be of the same training
+        job.record(trainer.store).write(job.out)
     with keep_memory(), _Recorder(fabric, job) as recorder:
-        while not is_finished(trainer.state.history, config):
+        while not is_finished(trainer.state.history, config, len(job.train)):
             trainer.run_epoch(recorder)
     fabric.barrier()
     weights = {name: value.cpu() for name, value in trainer.best.items()}
@@ -163,7 +170,7 @@ class _Trainer:
     def __init__(self, fabric: Fabric, job: Job) -> None:
         config = job.settings.training
         self.fabric, self.job = fabric, job
-        self.store = FeatureStore.open(job.store, files=clip_paths(job.train, job.valid))
+        self.store = job.open_store()
         self.frame_targets = job.frame_targets(self.store)
         self.normalise = Normalise(job.settings.features.mean, job.settings.features.std)
         self.model = Model(job.settings.model)
@@ -240,7 +247,7 @@ class _Trainer:
         if is_best or config.checkpoint == "last":
             self.best = _copy(self.ema.model)
         self.write_checkpoint()
-        recorder.record(row, self.state.history, is_best)
+        recorder.record(self.state.history)
 
     def validate(self) -> Validation:
         """Return loss and metrics over the validation clips."""
@@ -384,25 +391,44 @@ class _Recorder:
         shown = self._job.run.progress and self._is_first
         return ProgressBar(f"epoch {state.epoch}", len(self._job.train), state.n_clips, shown)
 
-    def record(self, row: Epoch, history: Sequence[Epoch], is_best: bool) -> None:
-        """Report a finished epoch."""
+    def record(self, history: Sequence[Epoch]) -> None:
+        """Report the last epoch of the history."""
+        row = history[-1]
         if not self._is_first:
             return
         write_history(self._job.out / HISTORY, history)
-        logger.info(
-            "epoch %3d  train loss %.4f  validation loss %.4f  mAP %.3f  F1 %.3f  %.1f s%s",
-            row.epoch,
-            row.train_loss,
-            row.valid_loss,
-            row.valid_map,
-            row.valid_f1,
-            row.seconds,
-            "  (best)" if is_best else "",
-        )
+        logger.info("%s", epoch_line(history, self._job.settings.training, len(self._job.train)))
         if self._writer:
             for name in ("train_loss", "valid_loss", "valid_map", "valid_f1", "learning_rate"):
                 self._writer.add_scalar(name, getattr(row, name), row.epoch)
             self._writer.flush()
+
+
+def epoch_line(history: Sequence[Epoch], config: TrainingConfig, n_clips: int) -> str:
+    """Return the log line of the last epoch: its losses and metrics, and when training will stop.
+
+    >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.6, 90.0) for i, loss in enumerate([0.4, 0.6])]
+    >>> epoch_line(rows[:1], TrainingConfig(max_epochs=20), n_clips=100)
+    'epoch 0 (1/20)  loss 0.5000  valid 0.4000  mAP 0.700  F1 0.600  best; at most 28 min left'
+    >>> epoch_line(rows, TrainingConfig(max_epochs=20), n_clips=100)
+    'epoch 1 (2/20)  loss 0.5000  valid 0.6000  mAP 0.700  F1 0.600  stops in 9 epochs, 14 min, ...'
+    """
+    row, done = history[-1], len(history)
+    is_best = best_epoch(history, config.monitor) == row.epoch
+    # If it improves, training may go on to the last epoch; otherwise until patience ends.
+    left = config.max_epochs - done if is_best else epochs_left(history, config, n_clips)
+    time_left = format_duration(left * sum(epoch.seconds for epoch in history) / done)
+    if not left:
+        outlook = "stops"
+    elif is_best:
+        outlook = f"at most {time_left} left"
+    else:
+        outlook = f"stops in {left} epochs, {time_left}, unless it improves"
+    return (
+        f"epoch {row.epoch} ({done}/{config.max_epochs})  loss {row.train_loss:.4f}  "
+        f"valid {row.valid_loss:.4f}  mAP {row.valid_map:.3f}  F1 {row.valid_f1:.3f}  "
+        f"{'best; ' if is_best else ''}{outlook}"
+    )
 
 
 def _copy(model: torch.nn.Module) -> dict[str, Tensor]:

@@ -39,15 +39,28 @@ def best_epoch(history: Sequence[Epoch], monitor: str = "loss") -> int:
     return min(history, key=lambda row: monitored(row, monitor)).epoch if history else -1
 
 
-def is_finished(history: Sequence[Epoch], config: TrainingConfig) -> bool:
+def is_finished(history: Sequence[Epoch], config: TrainingConfig, n_clips: int = 1) -> bool:
     """Return whether training ends: by early stopping, or after `max_epochs`.
+
+    With `n_clips` training clips, early stopping waits until `min_steps` steps are done.
 
     >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.6, 9.0) for i, loss in enumerate([0.4, 0.6])]
     >>> is_finished(rows, TrainingConfig(patience=1)), is_finished(rows, TrainingConfig())
     (True, False)
     """
-    n_without_improvement = len(history) - 1 - best_epoch(history, config.monitor)
-    return n_without_improvement >= config.patience or len(history) >= config.max_epochs
+    return not epochs_left(history, config, n_clips)
+
+
+def epochs_left(history: Sequence[Epoch], config: TrainingConfig, n_clips: int = 1) -> int:
+    """Return after how many epochs training ends if the monitored value improves no more.
+
+    >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.6, 9.0) for i, loss in enumerate([0.4, 0.6])]
+    >>> epochs_left(rows, TrainingConfig()), epochs_left(rows, TrainingConfig(max_epochs=5))
+    (9, 3)
+    """
+    stops = best_epoch(history, config.monitor) + 1 + config.patience
+    earliest = -(-config.min_steps // config.steps_per_epoch(n_clips))
+    return max(0, min(max(stops, earliest), config.max_epochs) - len(history))
 
 
 def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epoch]) -> float:

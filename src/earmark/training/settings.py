@@ -7,10 +7,11 @@ one, and so is a value of the wrong type: nothing is guessed and nothing is drop
 `Settings` holds what decides the result of a training, `RunConfig` how and where it runs.
 """
 
+import logging
 import math
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from earmark.errors import SettingError, choose
 from earmark.nn.model import PRESETS as MODELS
 from earmark.nn.model import ModelConfig
 from earmark.training.augmentation import AugmentConfig
+
+logger = logging.getLogger(__name__)
 
 SCHEDULES = ("constant", "cosine", "plateau")
 CHECKPOINTS = ("best", "last")
@@ -34,7 +37,9 @@ FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
 }
 # Section -> settings that are newer than the first results: at their defaults they are left out of
 # fingerprints, so that those results stay valid.
-ADDED: Mapping[str, Sequence[str]] = {"training": ("monitor",)}
+ADDED: Mapping[str, Sequence[str]] = {"training": ("monitor", "min_steps")}
+# Presets that have another name now.
+RENAMED_PRESETS: Mapping[str, str] = {"accurate": "best"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class TrainingConfig:
             micro-batch.
         learning_rate: of Adam.
         max_epochs: largest number of passes over the training clips.
+        min_steps: training does not stop before this number of steps: with few clips,
+            `max_epochs` is raised until it reaches them (`for_clips`), and early stopping waits.
         patience: epochs without an improvement of the monitored value after which training stops.
         monitor: the validation value that decides the best epoch, early stopping and the plateau
             schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
@@ -81,6 +88,7 @@ class TrainingConfig:
     micro_batch: int = 0
     learning_rate: float = 1e-3
     max_epochs: int = 100
+    min_steps: int = 0
     patience: int = 10
     monitor: str = "loss"
     checkpoint: str = "best"
@@ -109,6 +117,7 @@ class TrainingConfig:
             raise SettingError(f"training.learning_rate must be above 0. Got {self.learning_rate}.")
         rest = (
             "micro_batch",
+            "min_steps",
             "seed",
             "warmup",
             "gradient_clip",
@@ -127,6 +136,23 @@ class TrainingConfig:
         if self.ema_decay >= 1:
             raise SettingError(f"training.ema_decay must be below 1. Got {self.ema_decay}.")
 
+    def steps_per_epoch(self, n_clips: int) -> int:
+        """Return the number of steps of an epoch of `n_clips` clips.
+
+        >>> TrainingConfig(batch_size=32).steps_per_epoch(100)
+        4
+        """
+        return max(1, -(-n_clips // self.batch_size))
+
+    def for_clips(self, n_clips: int) -> "TrainingConfig":
+        """Return a copy whose `max_epochs` reaches `min_steps` steps of `n_clips` training clips.
+
+        >>> TrainingConfig(batch_size=32, max_epochs=16, min_steps=240).for_clips(100).max_epochs
+        60
+        """
+        needed = -(-self.min_steps // self.steps_per_epoch(n_clips))
+        return replace(self, max_epochs=max(self.max_epochs, needed))
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -140,6 +166,7 @@ class RunConfig:
         devices: processes on this machine, one per device.
         nodes: machines, each running the same command under torchrun or SLURM.
         progress: show progress bars where standard error is a terminal.
+        report: log the validation scores per class at the end, with warnings about weak classes.
         tensorboard: write TensorBoard logs to `tensorboard` in the output folder.
         licence: of the weights, written to the model file.
         attribution: credits for the recordings, written to the model file.
@@ -154,6 +181,7 @@ class RunConfig:
     devices: int = 1
     nodes: int = 1
     progress: bool = False
+    report: bool = True
     tensorboard: bool = False
     licence: str = ""
     attribution: tuple[str, ...] = ()
@@ -200,16 +228,29 @@ class Settings:
         >>> Settings.load("paper", overrides=["training.max_epochs=20"]).training.max_epochs
         20
         """
+        if preset in RENAMED_PRESETS:
+            raise SettingError(f"The preset {preset!r} is now called {RENAMED_PRESETS[preset]!r}.")
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
+        given: set[str] = set()
         if config is not None:
-            _merge(tree, read_toml(Path(config)), str(config))
+            given |= _merge(tree, read_toml(Path(config)), str(config))
         for override in [overrides] if isinstance(overrides, str) else overrides:
             name, equals, text = override.partition("=")
             section, dot, key = name.strip().partition(".")
             if not equals or not dot:
                 raise SettingError(f"An override is section.field=value. Got {override!r}.")
-            _merge(tree, {section: {key: _parse(text.strip())}}, f"override {override!r}")
-        return cls._finish(tree)
+            changes = {section: {key: _parse(text.strip())}}
+            given |= _merge(tree, changes, f"override {override!r}")
+        settings = cls._finish(tree, given)
+        if (
+            settings.features.f_max != PRESETS[preset].features.f_max
+            and "features.f_max" not in given
+        ):
+            logger.info(
+                "features.f_max is lowered to %g Hz, half of features.sample_rate.",
+                settings.features.f_max,
+            )
+        return settings
 
     def changed(self, changes: Mapping[str, Any], where: str) -> "Settings":
         """Return a copy with some settings changed; errors name `where` the changes come from.
@@ -218,12 +259,17 @@ class Settings:
         'exp'
         """
         tree = self.to_dict()
-        _merge(tree, changes, where)
-        return self._finish(tree)
+        return self._finish(tree, _merge(tree, changes, where))
 
     @classmethod
-    def _finish(cls, tree: dict[str, dict[str, Any]]) -> "Settings":
-        tree["model"]["n_mels"] = tree["features"]["n_mels"]
+    def _finish(cls, tree: dict[str, dict[str, Any]], given: Collection[str]) -> "Settings":
+        """Return the settings of a tree, in which those named in `given` were just set."""
+        features = tree["features"]
+        tree["model"]["n_mels"] = features["n_mels"]
+        # A lower sample rate alone lowers the highest mel with it.
+        sample_rate, follows = features["sample_rate"], "features.sample_rate" in given
+        if follows and "features.f_max" not in given and isinstance(sample_rate, int):
+            features["f_max"] = min(features["f_max"], sample_rate / 2)
         return cls.from_dict(tree)
 
     def deciding(self) -> dict[str, dict[str, Any]]:
@@ -274,8 +320,9 @@ class Settings:
         return replace(self, model=replace(self.model, n_classes=n_classes))
 
 
-def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: str) -> None:
-    """Change `tree` in place; every name must be there already."""
+def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: str) -> set[str]:
+    """Change `tree` in place, where every name must be there already; return the names."""
+    given: set[str] = set()
     known = [f"{section}.{key}" for section, values in tree.items() for key in values]
     # These are derived from the data or from other settings.
     fixed = ("model.n_classes", "model.n_mels", "features.mean", "features.std")
@@ -286,13 +333,21 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
                 f"{where}: settings belong to sections, as in [training] or training.seed=1. "
                 f"Got {section} = {values!r}."
             )
+        first = {old: new for new, old in FIRST_NAMES.get(section, {}).items()}
         for key, value in values.items():
+            if key in first:
+                raise SettingError(
+                    f"There is no setting '{section}.{key}'; did you mean "
+                    f"'{section}.{first[key]}', which is its name now?"
+                )
             choose("setting", f"{section}.{key}", known)
             is_bool = isinstance(tree[section][key], bool)
             if isinstance(value, bool) != is_bool:
                 wanted = "true or false" if is_bool else "a value that is not true or false"
                 raise SettingError(f"{where}: {section}.{key} takes {wanted}. Got {value!r}.")
             tree[section][key] = value
+            given.add(f"{section}.{key}")
+    return given
 
 
 def _parse(text: str) -> Any:
@@ -311,13 +366,26 @@ _SECTIONS: dict[str, Any] = {
 }
 
 PRESETS: dict[str, Settings] = {
-    # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
-    "paper": Settings(training=TrainingConfig(micro_batch=16)),
+    # A first look: half the channels of "fast", no recurrent layer, a short cosine schedule.
+    "quick": Settings(
+        model=replace(
+            MODELS["fast"],
+            channels=(8, 16, 16, 32),
+            last_channels=64,
+            n_recurrent=0,
+            pooling="linear",
+            stages=(),
+        ),
+        training=TrainingConfig(
+            batch_size=32, learning_rate=3e-3, max_epochs=6, min_steps=300, schedule="cosine"
+        ),
+        augment=AugmentConfig(mixing=0.5),
+    ),
     "fast": Settings(model=MODELS["fast"], training=TrainingConfig(batch_size=32)),
     # The best recipe of docs/results.md without teacher models: "8x epochs, wider" of
     # `benchmarks/detector.toml`. Its 16 epochs were measured on 6,000 scenes; smaller data sets
-    # need more. Precision stays at 32 bits, since bfloat16 is fast on some machines only.
-    "accurate": Settings(
+    # get more. Precision stays at 32 bits, since bfloat16 is fast on some machines only.
+    "best": Settings(
         model=replace(
             MODELS["fast"],
             channels=(16, 32, 48, 96),
@@ -326,7 +394,9 @@ PRESETS: dict[str, Settings] = {
             pooling="linear",
             stages=(),
         ),
-        training=TrainingConfig(batch_size=32, max_epochs=16, schedule="cosine"),
+        training=TrainingConfig(batch_size=32, max_epochs=16, min_steps=1000, schedule="cosine"),
         augment=AugmentConfig(mixing=0.5, eq_db=6.0, gain_db=6.0, n_mel_masks=2, mel_mask=8),
     ),
+    # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
+    "paper": Settings(training=TrainingConfig(micro_batch=16)),
 }

@@ -1,0 +1,160 @@
+"""The end of a training: scores and warnings per class, and a model at any time."""
+
+import logging
+import random
+import shutil
+
+import pytest
+from tones import SMALL, write_tones
+
+from earmark.errors import DataError, SettingError
+from earmark.formats.tags import read_tags, write_tags
+from earmark.inference.detector import load
+from earmark.inference.model_file import describe_bundle, validation_table
+from earmark.training.api import train
+from earmark.training.checkpoint import HISTORY, Checkpoint
+from earmark.training.finish import MODEL, export_best
+from earmark.training.loop import _Trainer
+from earmark.training.record import RECORD, RunRecord
+from earmark.training.settings import RunConfig
+
+OVERRIDES = [*SMALL, "training.threads=1", "model.dropout=0.2", "training.ema_decay=0.9"]
+
+
+@pytest.fixture(scope="module")
+def tones(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tones")
+    write_tones(folder, 24, seed=1, prefix="train")
+    write_tones(folder, 24, seed=2, prefix="valid")
+    return folder
+
+
+def run(tones, out, *overrides, valid="valid_weak.tsv", **how):
+    tables = (tones / "train_weak.tsv", tones / valid, tones / "audio", out)
+    config = RunConfig(store=how.pop("store", tones / "features"), **how)
+    return train(*tables, overrides=[*OVERRIDES, *overrides], run=config)
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Return a function after which a training is interrupted at a step, as by Ctrl-C."""
+    original = _Trainer.step
+
+    def stop_after(n_steps):
+        left = iter(range(n_steps))
+
+        def step(self, rows):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return original(self, rows)
+
+        monkeypatch.setattr(_Trainer, "step", step)
+
+    yield stop_after
+    monkeypatch.undo()
+
+
+def test_a_stopped_training_leaves_the_model_of_its_best_epoch(tones, tmp_path, stop_after):
+    stop_after(2 * 3 + 1)  # in the third epoch
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(tones, out, "training.max_epochs=6", licence="CC0", attribution=("me",))
+    assert not (out / MODEL).exists()
+    (out / HISTORY).unlink()  # as if it had been killed before it was written
+    bundle = export_best(out).bundle
+    checkpoint = Checkpoint.read(out)
+    assert all(bundle.weights[name].equal(value) for name, value in checkpoint.best.items())
+    assert bundle.training["n_epochs"] == 2
+    assert not bundle.training["finished"]
+    assert (bundle.licence, bundle.attribution) == ("CC0", ("me",))
+    assert len((out / HISTORY).read_text().splitlines()) == 3
+    assert load(out / MODEL).bundle.decoding == bundle.decoding
+
+
+def test_an_export_is_the_model_that_the_training_wrote_also_after_a_move(tones, tmp_path):
+    out = tmp_path / "run"
+    run(tones, out, "training.max_epochs=1", store=None)
+    before = RunRecord.read(out)
+    with pytest.raises(SettingError, match="another data or settings"):
+        run(tones, out, "training.max_epochs=1", "training.seed=7", store=None, resume=True)
+    assert RunRecord.read(out) == before  # a refused resume leaves it alone
+    shutil.move(out, tmp_path / "moved")
+    export_best(tmp_path / "moved", tmp_path / "again.earmark")
+    written = (tmp_path / "moved" / MODEL).read_bytes()
+    assert (tmp_path / "again.earmark").read_bytes() == written
+    assert load(tmp_path / "again.earmark").bundle.training["finished"]
+
+
+def test_an_export_does_not_disturb_the_resumed_training(tones, tmp_path, stop_after, monkeypatch):
+    run(tones, tmp_path / "whole", "training.max_epochs=2")
+    stop_after(4)  # in the second epoch
+    with pytest.raises(KeyboardInterrupt):
+        run(tones, tmp_path / "run", "training.max_epochs=2")
+    export_best(tmp_path / "run")
+    monkeypatch.undo()
+    run(tones, tmp_path / "run", "training.max_epochs=2", resume=True)
+    a, b = (load(tmp_path / name / MODEL).bundle for name in ("whole", "run"))
+    assert all(a.weights[name].equal(b.weights[name]) for name in a.weights)
+
+
+def test_what_cannot_be_exported_is_explained(tones, tmp_path, stop_after):
+    stop_after(1)
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(tones, out, "training.checkpoint_seconds=0")
+    with pytest.raises(DataError, match="has not completed an epoch yet; resume it"):
+        export_best(out)
+    (out / RECORD).write_text("{}")
+    with pytest.raises(DataError, match=r"run\.json is damaged"):
+        export_best(out)
+    (out / RECORD).unlink()
+    with pytest.raises(DataError, match=r"no run\.json in .*older Earmark trained there, resume"):
+        export_best(out)
+
+
+def test_a_class_that_is_hardly_recognised_or_rare_is_warned_of(tones, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "earmark")
+    tags = dict(read_tags(tones / "valid_weak.tsv"))
+    files = sorted(tags)
+    random.Random(3).shuffle(files)
+    # Tags that have nothing to do with the sound: 12 clips of one class, 3 of the other.
+    guessed = {file: (("low",) if n < 12 else ("high",) if n < 15 else ())
+               for n, file in enumerate(files)}  # fmt: skip
+    write_tags(tones / "guessed.tsv", guessed)
+    detector = run(tones, tmp_path / "run", "training.max_epochs=1", valid="guessed.tsv")
+    classes = detector.bundle.training["classes"]
+    assert classes["low"]["n_positive"] == 12
+    assert classes["low"]["roc_auc"] < 0.7
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned[0].startswith(
+        f"Hardly recognised in the validation clips: low (AUC {classes['low']['roc_auc']:.2f})"
+    )
+    assert warned[1].startswith("Fewer than 5 validation clips: high (3).")
+    assert "check their tags" in warned[0]
+
+
+def test_a_class_that_is_recognised_is_not_warned_of(tones, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "earmark")
+    more = [
+        "training.ema_decay=0",
+        "training.max_epochs=8",
+        "training.learning_rate=0.01",
+        "model.dropout=0",
+    ]
+    detector = run(tones, tmp_path / "run", *more)
+    classes = detector.bundle.training["classes"]
+    assert min(own["roc_auc"] for own in classes.values()) > 0.9
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    table = [record.getMessage() for record in caplog.records if "average precision" in record.msg
+             or "average precision" in record.getMessage()]  # fmt: skip
+    assert len(table) == 1
+    assert validation_table(classes, detector.labels) in table[0]
+    assert validation_table(classes, detector.labels) in describe_bundle(detector.bundle.describe())
+
+
+def test_the_table_of_classes_fits_80_columns():
+    own = {"n_positive": 12345, "average_precision": 0.5, "roc_auc": None, "f1": 1.0}
+    labels = ["a very long label, that is longer than any table should be wide, and longer", "b"]
+    lines = validation_table(dict.fromkeys(labels, own), labels).splitlines()
+    assert {len(line) for line in lines} == {len(lines[0])}
+    assert len(lines[0]) <= 80
