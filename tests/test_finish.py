@@ -13,7 +13,7 @@ from earmark.inference.detector import load
 from earmark.inference.model_file import describe_bundle, validation_table
 from earmark.training.api import train
 from earmark.training.checkpoint import HISTORY, Checkpoint
-from earmark.training.finish import MODEL, export_best
+from earmark.training.finish import MODEL, TEACHER, export_best
 from earmark.training.loop import _Trainer
 from earmark.training.record import RECORD, RunRecord
 from earmark.training.settings import RunConfig
@@ -52,6 +52,15 @@ def stop_after(monkeypatch):
 
     yield stop_after
     monkeypatch.undo()
+
+
+def test_a_training_stopped_in_its_first_generation_leaves_that_model(tones, tmp_path, stop_after):
+    stop_after(2 * 3 + 1)
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run(tones, out, "training.generations=2")
+    assert export_best(out).bundle.training["n_epochs"] == 2
+    assert (out / MODEL).exists() and not (out / TEACHER / MODEL).exists()
 
 
 def test_a_stopped_training_leaves_the_model_of_its_best_epoch(tones, tmp_path, stop_after):

@@ -38,8 +38,9 @@ from earmark.nn.loss import clip_loss
 from earmark.plots import plot_history
 from earmark.runtime.isa import bfloat16_works
 from earmark.tensors import load_tensors, save_tensors
-from earmark.training.api import MODEL, PSEUDO_LABELS, train
+from earmark.training.api import PSEUDO_LABELS, train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint, Epoch
+from earmark.training.finish import MODEL, TEACHER
 from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
 from earmark.training.settings import RunConfig, Settings, TrainingConfig
 
@@ -608,7 +609,8 @@ def test_pseudo_labels_are_the_teachers_frame_level_scores_limited_to_the_tags(t
     overrides = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
     run(tones, tmp_path / "teacher", *overrides, strong=tones / "train_strong.tsv")
     model = tmp_path / "teacher" / MODEL
-    run(tones, tmp_path / "student", *overrides, "training.frame_loss_weight=1.0", teachers=[model])
+    overrides += ["training.frame_loss_weight=1.0", "training.pseudo_labels=scores"]
+    run(tones, tmp_path / "student", *overrides, teachers=[model])
     labels = np.load(tmp_path / "student" / PSEUDO_LABELS)
     clips = Manifest.read(tones / "train_weak.tsv", tones / "audio")
     teacher, begin = load(model), 0
@@ -628,6 +630,45 @@ def test_pseudo_labels_are_the_teachers_frame_level_scores_limited_to_the_tags(t
 def test_frame_level_targets_come_from_events_or_from_teachers(tones, tmp_path):
     with pytest.raises(SettingError, match="strong= or teachers=, not both"):
         run(tones, tmp_path, strong=tones / "train_strong.tsv", teachers=[tmp_path / MODEL])
+    with pytest.raises(SettingError, match="generations=2 trains its own teachers"):
+        run(tones, tmp_path, "training.generations=2", teachers=[tmp_path / MODEL])
+
+
+def test_pseudo_labels_are_the_teachers_events_of_the_tags(tones, tmp_path):
+    overrides = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
+    run(tones, tmp_path / "teacher", *overrides, strong=tones / "train_strong.tsv")
+    model = tmp_path / "teacher" / MODEL
+    run(tones, tmp_path / "student", "training.max_epochs=1", teachers=[model])
+    labels = np.load(tmp_path / "student" / PSEUDO_LABELS)
+    assert set(np.unique(labels)) == {0, 1}
+    clips = Manifest.read(tones / "train_weak.tsv", tones / "audio")
+    clips = clips.with_events(read_events(tones / "train_strong.tsv"))
+    begin = n_wrong = 0
+    for row, path in enumerate(clips.paths):
+        n_frames = len(load(model).frame_scores(path))
+        real = read_frame_targets(clips, load(model).grid, [row], n_frames)[0].numpy()
+        found = labels[begin : begin + n_frames]
+        begin += n_frames
+        # Every tag has an event, no other class has one, and they lie where the sounds are.
+        assert (found.any(axis=0) == (clips.targets[row].numpy() > 0)).all()
+        n_wrong += (found != real).sum()
+    assert begin == len(labels)
+    assert n_wrong < 0.1 * labels.size
+
+
+def test_a_second_generation_learns_from_the_first(tones, tmp_path):
+    overrides = ("training.max_epochs=2", "training.seed=3")
+    run(tones, tmp_path / "first", *overrides)
+    run(tones, tmp_path / "second", *overrides, teachers=[tmp_path / "first" / MODEL])
+    out = tmp_path / "both"
+    run(tones, out, *overrides, "training.generations=2")
+    for name, same in ((TEACHER, "first"), ("", "second")):
+        one, other = weights(out / name), weights(tmp_path / same)
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    # A finished teacher is not trained again.
+    written = (out / TEACHER / MODEL).stat().st_mtime_ns
+    run(tones, out, *overrides, "training.generations=2", resume=True)
+    assert (out / TEACHER / MODEL).stat().st_mtime_ns == written
 
 
 def test_pseudo_labels_are_kept_when_a_training_resumes(tones, tmp_path):

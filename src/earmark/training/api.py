@@ -22,12 +22,14 @@ from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
+from earmark.inference.model_file import load_bundle
 from earmark.inference.tuning import TuningResult, tune_decoding
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
 from earmark.training.checkpoint import CHECKPOINT
 from earmark.training.finish import (
     MODEL,
+    TEACHER,
     build_bundle,
     plot_epochs,
     report_classes,
@@ -111,6 +113,19 @@ def train(
         )
     if strong is not None and teachers:
         raise SettingError("Pass strong= or teachers=, not both: each gives frame-level targets.")
+    if chosen.training.generations > 1:
+        if strong is not None or teachers:
+            raise SettingError(
+                f"training.generations={chosen.training.generations} trains its own teachers from "
+                "tags; set it to 1 to pass strong= or teachers=."
+            )
+        run = replace(run, store=run.store or folder / "features")
+        teachers = [
+            _train_teacher(
+                chosen, folder, run, train=train, valid=valid, audio=audio, valid_audio=valid_audio,
+                negatives=negatives, valid_negatives=valid_negatives,
+            )
+        ]  # fmt: skip
 
     # Data: tables -> clips -> features.
     is_first = is_first_process()
@@ -222,6 +237,25 @@ def tune(
     tuned = tune_decoding(scores, start=start or detector.bundle.decoding, **labelled, **choices)
     bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
     return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
+
+
+def _train_teacher(chosen: Settings, folder: Path, run: RunConfig, **data: Any) -> Path:
+    """Train the generations before the last one in the folder of the teacher; return its model."""
+    n_before = chosen.training.generations - 1
+    model = folder / TEACHER / MODEL
+    if run.resume and model.exists() and load_bundle(model).training["finished"]:
+        return model
+    if is_first_process():
+        logger.info("Generation %d of %d: the teacher of the next.", n_before, n_before + 1)
+    train(
+        out=folder / TEACHER,
+        settings=replace(chosen, training=replace(chosen.training, generations=n_before)),
+        run=replace(run, report=False),
+        **data,
+    )
+    if is_first_process():
+        logger.info("Generation %d of %d.", n_before + 1, n_before + 1)
+    return model
 
 
 def is_first_process() -> bool:

@@ -35,6 +35,7 @@ from earmark.training.schedule import best_epoch, is_finished
 logger = logging.getLogger(__name__)
 
 MODEL = f"model{SUFFIX}"
+TEACHER = "teacher"  # folder of the generation before, in the folder of a training
 WEAK_AUC = 0.7  # ROC AUC below which a class counts as hardly recognised; 0.5 is chance
 FEW_CLIPS = 5  # validation clips of a class: with fewer, its figures are mostly luck
 
@@ -56,10 +57,12 @@ def export_best(
         ...
     earmark.errors.DataError: There is no checkpoint in nowhere; pass the output folder of a ...
     """
-    folder = Path(run)
+    folder, target = Path(run), Path(run) / MODEL if out is None else Path(out)
+    while not (folder / CHECKPOINT).exists() and (folder / TEACHER).is_dir():
+        folder /= TEACHER  # the last generation has not begun
     if not (folder / CHECKPOINT).exists():
         raise DataError(
-            f"There is no checkpoint in {folder}; pass the output folder of a training that has "
+            f"There is no checkpoint in {run}; pass the output folder of a training that has "
             "made a step."
         )
     record = RunRecord.read(folder)
@@ -70,7 +73,7 @@ def export_best(
             "run=RunConfig(resume=True)."
         )
     detector = Detector(build_bundle(record, fitted, record.open_store(), resolve_device(device)))
-    detector.save(Path(out) if out is not None else folder / MODEL)
+    detector.save(target)
     write_history(folder / HISTORY, fitted.history)  # it may have been killed before it did
     plot_epochs(folder)
     report_classes(detector.bundle)

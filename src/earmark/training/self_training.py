@@ -1,8 +1,11 @@
 """Self-training: frame-level pseudo-labels of the training clips, from teacher models.
 
-Conventions: pseudo-labels are the mean frame probabilities of the teachers. They are 0 for classes
-that a clip is not tagged with, since the teachers are known to be wrong there. The pseudo-labels of
-all clips are one .npy file (frames, classes) in half precision, clip after clip.
+Conventions: pseudo-labels come from the mean frame probabilities of the teachers. They are 0 for
+classes that a clip is not tagged with, since the teachers are known to be wrong there. For its tags
+they are 1 within the events of the teachers and 0 outside (`training.pseudo_labels` is "events"),
+or the probabilities themselves ("scores"), which are high at the clearest part of a sound and low
+in the rest of it. The pseudo-labels of all clips are one .npy file (frames, classes) in half
+precision, clip after clip.
 """
 
 import hashlib
@@ -19,11 +22,16 @@ from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.files import atomic_path, atomic_write
-from earmark.frames import pooled_length
+from earmark.frames import FrameScores, Reals, pooled_length
+from earmark.inference.decoding import Decoding, find_runs
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import load_bundle
 from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.training.settings import Settings
+
+# A tagged sound has frames, even if the teachers are not sure of any: those above this share of its
+# highest probability.
+_PEAK_SHARE = 0.3
 
 
 class PseudoLabels:
@@ -99,12 +107,14 @@ def write_pseudo_labels(
     """
     note = path.with_suffix(".json")
     digests = [hashlib.sha256(Path(teacher).read_bytes()).hexdigest() for teacher in teachers]
-    text = json.dumps({"teachers": digests}).encode()
+    kind = settings.training.pseudo_labels
+    text = json.dumps({"teachers": digests, "pseudo_labels": kind}).encode()
     if keep and note.exists():
         if note.read_bytes() == text:
             return
         raise SettingError(
-            f"{path} was computed by other teachers; resume with those, or choose another out=."
+            f"{path} was computed by other teachers, or as other training.pseudo_labels; resume "
+            "with those, or choose another out=."
         )
     bundles = [load_bundle(teacher) for teacher in teachers]
     for teacher, bundle in zip(teachers, bundles, strict=True):
@@ -124,8 +134,39 @@ def write_pseudo_labels(
         for bundle in bundles
     )
     tags = clips.targets.numpy()
-    labels = [own.scores * tag for own, tag in zip(scores, tags, strict=True)]
+    if kind == "events":
+        decoding = bundles[0].decoding
+        labels = [mark_events(own, tag, decoding) for own, tag in zip(scores, tags, strict=True)]
+    else:
+        labels = [own.scores * tag for own, tag in zip(scores, tags, strict=True)]
     note.unlink(missing_ok=True)
     with atomic_path(path) as part:
         np.save(part, np.concatenate(labels).astype(np.float16))
     atomic_write(note, text)
+
+
+def mark_events(scores: FrameScores, tags: Reals, decoding: Decoding) -> Reals:
+    """Return 1 within the events of the tagged classes, and 0 elsewhere.
+
+    The classes are known to be there, so that neither the clip-level nor the high threshold counts:
+    an event is where scores reach the low threshold, or a share of their peak if that is lower.
+    Gaps are filled as in the decoding.
+
+    Shape: `tags` (classes,), 1 or 0 -> (frames, classes).
+
+    >>> from earmark.frames import FrameGrid
+    >>> scores = FrameScores([[0.0], [0.2], [0.0], [0.9], [0.3]], ["dog"], FrameGrid(12.5))
+    >>> decoding = Decoding.uniform(["dog"], 0.5, low_threshold=0.1, max_gap=0.1)
+    >>> mark_events(scores, np.ones(1), decoding)[:, 0]
+    array([0., 1., 1., 1., 1.])
+    """
+    marks = np.zeros(scores.scores.shape)
+    grid = scores.grid
+    assert grid is not None  # a network has one
+    for column in np.flatnonzero(tags):
+        values, rule = scores.scores[:, column], decoding.rules[column]
+        active = values >= min(rule.low_threshold, _PEAK_SHARE * float(values.max()))
+        runs = find_runs(active, active, grid.index(rule.max_gap), 1)
+        for start, stop in zip(*runs, strict=True):
+            marks[start:stop, column] = 1.0
+    return marks

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,12 @@ FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
     "training": {"checkpoint": "keep", "ema_decay": "average", "frame_loss_weight": "frame_share"},
     "augment": {"mixing": "overlay", "eq_db": "filter_db"},
 }
-# Section -> settings that are newer than the first results: at their defaults they are left out of
-# fingerprints, so that those results stay valid.
-ADDED: Mapping[str, Sequence[str]] = {"training": ("monitor", "min_steps")}
+PSEUDO_LABELS = ("events", "scores")
+# Section -> settings that are newer than the first results, and what was done before there was a
+# choice: at that value they are left out of fingerprints, so that those results stay valid.
+ADDED: Mapping[str, Mapping[str, Any]] = {
+    "training": {"monitor": "loss", "min_steps": 0, "generations": 1, "pseudo_labels": "scores"}
+}
 # Presets that have another name now.
 RENAMED_PRESETS: Mapping[str, str] = {"accurate": "best"}
 
@@ -68,6 +71,10 @@ class TrainingConfig:
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is no clipping.
         weight_decay: decoupled, as in AdamW; 0 is plain Adam.
+        generations: trainings in a row, each with the model before it as its teacher
+            (self-training); 1 is no self-training, unless teachers are given.
+        pseudo_labels: what teachers teach in self-training: "events" (where they detect a tagged
+            sound) or "scores" (their frame probabilities).
         frame_loss_weight: weight of the frame-level loss in self-training, 0 to 1; the clip-level
             loss has the rest.
         ema_decay: decay per step of the exponential moving average of the weights, such as 0.999;
@@ -99,6 +106,8 @@ class TrainingConfig:
     warmup: float = 0.0
     gradient_clip: float = 0.0
     weight_decay: float = 0.0
+    generations: int = 1
+    pseudo_labels: str = "events"
     frame_loss_weight: float = 0.5
     ema_decay: float = 0.0
     precision: str = "32-true"
@@ -110,7 +119,8 @@ class TrainingConfig:
         choose("training.precision", self.precision, PRECISIONS)
         choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
         choose("training.monitor", self.monitor, MONITORS)
-        for name in ("batch_size", "max_epochs", "patience", "plateau"):
+        choose("training.pseudo_labels", self.pseudo_labels, PSEUDO_LABELS)
+        for name in ("batch_size", "max_epochs", "patience", "plateau", "generations"):
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
         if not 0 < self.learning_rate < math.inf:
@@ -276,7 +286,7 @@ class Settings:
         """Return the settings that decide what is learned, for fingerprints.
 
         Without what depends on the machine only, under their first names (`FIRST_NAMES`), and
-        without newer settings (`ADDED`) at their defaults: the fingerprints of results and
+        without newer settings (`ADDED`) at their first values: the fingerprints of results and
         checkpoints that were written before stay the same.
 
         >>> Settings().deciding()["training"]["average"]
@@ -286,8 +296,8 @@ class Settings:
         for name in ("threads", "checkpoint_seconds"):
             del tree["training"][name]
         for section, added in ADDED.items():
-            for name in added:
-                if tree[section][name] == _SECTIONS[section].__dataclass_fields__[name].default:
+            for name, before in added.items():
+                if tree[section][name] == before:
                     del tree[section][name]
         for section, names in FIRST_NAMES.items():
             for name, first in names.items():
