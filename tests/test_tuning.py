@@ -16,7 +16,8 @@ from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, Rule, decode_events, median_filter, window_frames
 from earmark.inference.tuning import OBJECTIVES, SearchGrid, tune_decoding
 from earmark.inference.tuning.objectives import Share
-from earmark.inference.tuning.search import EventSearch, TagSearch
+from earmark.inference.tuning.event_search import SegmentSearch
+from earmark.inference.tuning.tag_search import TagSearch
 from earmark.metrics import segment_scores
 
 GRID = FrameGrid(12.5)
@@ -209,7 +210,7 @@ class TestFromTags:
             for tried in (rule, replace(rule, threshold=threshold * low_ratio)):
                 peaks = search.peaks[at] >= tried.threshold
                 passed = clip_scores_of(scores, at) >= tried.clip_threshold
-                np.testing.assert_array_equal(search.active_of(at, tried), peaks & passed)
+                np.testing.assert_array_equal(search.estimate_of(at, tried), peaks & passed)
 
     @pytest.mark.parametrize("threshold_from", ["tags", "start"])
     @given(st.integers(0, 10**6), st.floats(0.01, 1), st.floats(0, 1), st.sampled_from([0.0, 0.4]))
@@ -373,7 +374,7 @@ class TestFromEvents:
     ):
         """The sweep over thresholds looks at peaks alone, and never decodes."""
         scores, _, reference = make_clips(8, whole_seconds=True)
-        search = EventSearch(
+        search = SegmentSearch(
             scores,
             reference,
             Decoding.uniform(LABELS),
@@ -381,14 +382,15 @@ class TestFromEvents:
             BOUNDS,
             SearchGrid(),
             resolution,
+            0.0,
         )
-        assert search.active_of(0, Rule(0.3, 0.3)).any()
+        assert search.estimate_of(0, Rule(0.3, 0.3)).any()
         for median in (0.0, 0.4):
             for threshold in (0.1, 0.3, float(scores[0].scores.max()), 0.6):
                 rule = Rule(threshold, threshold, median, clip_threshold=clip_threshold)
                 for at in range(len(LABELS)):
-                    peaks = search._peaks(at, rule)
-                    np.testing.assert_array_equal(peaks >= threshold, search.active_of(at, rule))
+                    peaks = search.peaks(at, rule)
+                    np.testing.assert_array_equal(peaks >= threshold, search.estimate_of(at, rule))
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
     def test_the_score_is_that_of_the_decoded_events(self, objective):

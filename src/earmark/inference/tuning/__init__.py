@@ -26,12 +26,14 @@ then improves the classes in turn, the others held fixed.
 Whatever is found is never worse than `start` on the data it was tuned on, unless it is shared.
 """
 
+from earmark.inference.tuning.cross_validation import CrossValidation
+from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.objectives import OBJECTIVES
-from earmark.inference.tuning.search import SearchGrid
 from earmark.inference.tuning.tune import (
     START,
     ClassReport,
     TuningResult,
+    describe_tuning,
     tune_clip_thresholds,
     tune_decoding,
 )
@@ -40,8 +42,10 @@ __all__ = [
     "OBJECTIVES",
     "START",
     "ClassReport",
+    "CrossValidation",
     "SearchGrid",
     "TuningResult",
+    "describe_tuning",
     "tune_clip_thresholds",
     "tune_decoding",
 ]
