@@ -7,6 +7,7 @@ for the event-based one.
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ from earmark.formats.events import Event
 from earmark.frames import FrameScores, Reals
 from earmark.inference.decoding import Decoding, Mask, Rule, RunFinder
 from earmark.inference.tuning.moves import distance, moved, with_low_ratio
-from earmark.inference.tuning.objectives import Bounds, Share, with_threshold
+from earmark.inference.tuning.objectives import OBJECTIVES, Bounds, Share, with_threshold
 from earmark.inference.tuning.search import Counts, Search, clip_table
 from earmark.metrics.event_arrays import EventArrays, align_events
 from earmark.metrics.matching import EventRule, candidate_pairs, match_pairs
@@ -122,6 +123,10 @@ class EventSearch(Search):
         """Return what each clip gains and costs with a rule."""
 
     @abstractmethod
+    def highest(self, at: int, share: Share) -> float:
+        """Return the value that no rule of the class can exceed, with the others as they are."""
+
+    @abstractmethod
     def plain_thresholds(self, at: int, rule: Rule, share: Share) -> list[float]:
         """Return the thresholds to try with a rule that has no other post-processing."""
 
@@ -137,7 +142,22 @@ class EventSearch(Search):
     def run(self) -> list[Rule]:
         """See `Search.run`: all classes alike first, then each class."""
         self.centre = self._improve_together(self.start)
-        return self.improve_all(self.centre)
+        rules = self.improve_all(self.centre)
+        if self.objective != "error_rate":
+            return rules
+        # One class more is no error where another is missing: classes wait for each other, so the
+        # search goes on from their own best as well.
+        of_classes = self._with_objective("class_f_measure").improve_all(self.centre)
+        return max(rules, self.improve_all(of_classes), key=self._penalised)
+
+    def _with_objective(self, objective: str) -> "EventSearch":
+        """Return the same search for another objective."""
+        other = copy(self)
+        other.objective, other.share = objective, OBJECTIVES[objective]
+        return other
+
+    def _penalised(self, rules: Sequence[Rule]) -> float:
+        return self.value(rules) - math.fsum(self.penalty(*own) for own in enumerate(rules))
 
     def penalty(self, at: int, rule: Rule) -> float:
         """Return what it costs that a class leaves the rules that all changed to."""
@@ -149,26 +169,31 @@ class EventSearch(Search):
         """See `Search.improve`; the value is less the penalty."""
         start, bounds, grid = rule, self.bounds, self.search_grid
         everywhere = np.ones(self.n_clips, dtype=bool)
-        highest = 0.0 if self.objective == "error_rate" else 1.0
+        highest = self.highest(at, share)
 
         def value(rule: Rule) -> float:
             return self.clip_share(at, rule, share).value(everywhere) - self.penalty(at, rule)
 
-        best, best_value = start, value(start)
+        best, best_value, tried = start, value(start), {start}
 
         def choose_from(rules: Iterable[Rule]) -> None:
             """Take the best; the first of equals, so that nothing changes for nothing."""
             nonlocal best, best_value
-            for option in dict.fromkeys(rules):
+            for option in rules:
+                if option in tried:
+                    continue
+                tried.add(option)
                 if highest - self.penalty(at, option) > best_value:  # else it cannot be better
                     own = value(option)
                     if own > best_value:
                         best, best_value = option, own
 
+        threshold = self.centre[at].threshold
         for median in dict.fromkeys((start.median, *grid.median)):
-            plain = Rule(median=median, clip_threshold=start.clip_threshold)
-            thresholds = self.plain_thresholds(at, plain, share)
-            choose_from(replace(plain, threshold=t, low_threshold=t) for t in thresholds)
+            plain = Rule(threshold, threshold, median, clip_threshold=start.clip_threshold)
+            if highest - self.penalty(at, plain) > best_value:  # its threshold alone costs nothing
+                thresholds = self.plain_thresholds(at, plain, share)
+                choose_from(with_threshold(plain, own) for own in thresholds)
         for _ in range(EVENT_ROUNDS):
             before = best
             of_clips = self.clip_share(at, replace(best, clip_threshold=0.0), share)
@@ -186,24 +211,8 @@ class EventSearch(Search):
     def _improve_together(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
         """Change one setting of all classes at a time, as long as the value rises."""
         best, grid = tuple(rules), self.search_grid
-        n_clips = int(self.n_present.sum())
-
-        def values(options: Sequence[tuple[Rule, ...]]) -> list[float]:
-            # A class at a time: the decoder keeps the scores of one.
-            columns = zip(*options, strict=True)
-            estimates = [
-                [self.estimate_of(at, rule) for rule in column] for at, column in enumerate(columns)
-            ]
-            found = []
-            for option, *estimate in zip(options, *estimates, strict=True):
-                value = self.fractions(np.stack(estimate)).value()
-                away = np.mean([distance(*pair) for pair in zip(option, self.start, strict=True)])
-                found.append(value - self.shrinkage * float(away) / n_clips)
-            return found
-
-        def move(name: str, option: float) -> tuple[Rule, ...]:
-            return tuple(moved(rule, name, option, self.bounds) for rule in best)
-
+        (best_value,) = self._values_together([best])
+        tried = {best}
         options_of = {
             "threshold": SHIFTS,
             "low_ratio": grid.low_ratio,
@@ -215,11 +224,31 @@ class EventSearch(Search):
         for _ in range(EVENT_ROUNDS):
             before = best
             for name, options in options_of.items():
-                tried = list(dict.fromkeys([best, *(move(name, option) for option in options)]))
-                best = tried[int(np.argmax(values(tried)))]  # the first of equals
+                moves = [
+                    tuple(moved(rule, name, to, self.bounds) for rule in best) for to in options
+                ]
+                new = [option for option in dict.fromkeys(moves) if option not in tried]
+                tried.update(new)
+                for option, value in zip(new, self._values_together(new), strict=True):
+                    if value > best_value:
+                        best, best_value = option, value
             if best == before:
                 break
         return best
+
+    def _values_together(self, options: Sequence[tuple[Rule, ...]]) -> list[float]:
+        """Return the value of each, less the penalty of all classes together."""
+        # A class at a time: the decoder keeps the scores of one.
+        estimates = [
+            [self.estimate_of(at, rule) for rule in column]
+            for at, column in enumerate(zip(*options, strict=True))
+        ]
+        values = []
+        for rules, *estimate in zip(options, *estimates, strict=True):
+            away = [distance(*pair) for pair in zip(rules, self.start, strict=True)]
+            penalty = self.shrinkage * math.fsum(away) / len(away) / int(self.n_present.sum())
+            values.append(self.fractions(np.stack(estimate)).value() - penalty)
+        return values
 
 
 class SegmentSearch(EventSearch):
@@ -265,6 +294,10 @@ class SegmentSearch(EventSearch):
     def clip_share(self, at: int, rule: Rule, share: Share) -> Share:
         """See `EventSearch.clip_share`."""
         return share.by_clip(self.estimate_of(at, rule), self.clip_of_item, self.n_clips)
+
+    def highest(self, at: int, share: Share) -> float:
+        """See `EventSearch.highest`: that of all segments that gain more than they cost."""
+        return share.value(share.gain > share.cost)
 
     def plain_thresholds(self, at: int, rule: Rule, share: Share) -> list[float]:
         """Return the best of all; see `EventSearch.plain_thresholds`."""
@@ -338,6 +371,11 @@ class CollarSearch(EventSearch):
         """See `EventSearch.clip_share`."""
         n_right, n_estimated = self.estimate_of(at, rule).astype(np.float64)
         return share._replace(gain=2 * n_right, cost=n_estimated)
+
+    def highest(self, at: int, share: Share) -> float:
+        """See `EventSearch.highest`: that of the reference."""
+        n_events = self.reference[at].astype(np.float64)
+        return share._replace(gain=2 * n_events, cost=n_events).value(n_events > 0)
 
     def plain_thresholds(self, at: int, rule: Rule, share: Share) -> list[float]:
         """Return a coarse sweep; see `EventSearch.plain_thresholds`."""
