@@ -9,7 +9,7 @@ cross-validated), and with what `earmark tune --strong` gives. The table goes in
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,15 +50,14 @@ def main() -> None:
     paths = sorted((options.scenes / "audio").iterdir())
     scores = [detector.frame_scores(path) for path in paths]
     reference = [events.get(path.name, []) for path in paths]
-    print("| objective | clips | decoding | segment F1 | event F1 | changed |")
-    print("|---|---:|---|---:|---:|---:|")
+    print("| tuned for | clips | changed | segment F1 | search alone | tuned | event F1 | ", end="")
+    print("search alone | tuned |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for objective in options.objectives:
         for size in options.sizes:
             draws = range(options.draws)
             start = detector.bundle.decoding
             outcomes = [measure(scores, reference, start, objective, size, d) for d in draws]
-            for row in rows_of(objective, size, outcomes):
-                print(row, flush=True)
+            print(row_of(objective, size, outcomes), flush=True)
 
 
 def measure(
@@ -94,17 +93,18 @@ def measure(
     return outcomes
 
 
-def rows_of(objective: str, n_clips: int, outcomes: Sequence[dict[str, Outcome]]) -> Iterator[str]:
-    """Yield one row per way to tune: means and standard deviations over draws."""
-    for name in outcomes[0]:
-        own = [outcome[name] for outcome in outcomes]
-        texts = []
-        for metric in ("segment_f1", "event_f1"):
-            values = np.array([getattr(outcome, metric) for outcome in own])
-            gains = values - [getattr(outcome["model file"], metric) for outcome in outcomes]
-            texts.append(f"{values.mean():.3f} ({gains.mean():+.3f} ± {gains.std():.3f})")
-        n_adopted = sum(outcome.is_adopted for outcome in own)
-        yield f"| {objective} | {n_clips} | {name} | {' | '.join(texts)} | {n_adopted} |"
+def row_of(objective: str, n_clips: int, outcomes: Sequence[dict[str, Outcome]]) -> str:
+    """Return the scores of the model file, and the gains: mean and deviation over draws."""
+    n_adopted = sum(outcome["tuned"].is_adopted for outcome in outcomes)
+    cells = [objective, str(n_clips), f"{n_adopted} of {len(outcomes)}"]
+    for metric in ("segment_f1", "event_f1"):
+        start, *others = (
+            np.array([getattr(outcome[name], metric) for outcome in outcomes])
+            for name in ("model file", "search alone", "tuned")
+        )
+        cells.append(f"{start.mean():.3f}")
+        cells += [f"{(own - start).mean():+.3f} ± {(own - start).std():.3f}" for own in others]
+    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -205,12 +205,11 @@ def test_tune_leaves_the_model_file_alone_where_there_is_no_gain(home):
     model = home / "kept.earmark"
     shutil.copy(home / "run" / "model.earmark", model)
     before = model.read_bytes()
-    rows = (home / "valid_strong.tsv").read_text().splitlines()[1:]
-    labels = sorted({row.split("\t")[3] for row in rows})
+    events = read_events(home / "valid_strong.tsv")
     rng = random.Random(0)
     table = ["filename\tonset\toffset\tevent_label"]
-    for file in sorted({row.split("\t")[0] for row in rows})[:6]:
-        table.append(f"{file}\t{rng.uniform(0, 3):.2f}\t3.50\t{rng.choice(labels)}")
+    for file in sorted(events)[:6]:
+        table.append(f"{file}\t{rng.uniform(0, 3):.2f}\t3.50\t{rng.choice(sorted(TONES))}")
     (home / "random.tsv").write_text("\n".join(table))
     done = run(
         "tune", "-m", "kept.earmark", "--valid", "random.tsv", "--audio", "audio", "--strong",
