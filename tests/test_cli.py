@@ -1,6 +1,8 @@
 """The command line, as a user types it, from a soundbank to scores."""
 
 import json
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -200,9 +202,33 @@ def test_tune_from_weak_and_from_strong_labels(home):
         "tune", *where, "--valid", "valid_strong.tsv", "--strong", "--objective", "error_rate",
         "--out", "strong.earmark", "--json", cwd=home,
     )  # fmt: skip
-    assert json.loads(strong.stdout)["supervision"] == "strong"
-    assert "supervision=strong" in run("info", "strong.earmark", cwd=home).stdout
+    result = json.loads(strong.stdout)
+    assert result["supervision"] == "strong"
+    assert result["cross_validation"]["n_folds"] == 5
+    used = "strong" if result["is_adopted"] else "weak"
+    assert f"supervision={used}" in run("info", "strong.earmark", cwd=home).stdout
     assert "supervision=weak" in run("info", "run/model.earmark", cwd=home).stdout
+
+
+def test_tune_leaves_the_model_file_alone_where_there_is_no_gain(home):
+    """Events at random places of the clips: whatever is found there is of no use elsewhere."""
+    model = home / "kept.earmark"
+    shutil.copy(home / "run" / "model.earmark", model)
+    before = model.read_bytes()
+    events = read_events(home / "valid_strong.tsv")
+    rng = random.Random(0)
+    table = ["filename\tonset\toffset\tevent_label"]
+    for file in sorted(events)[:6]:
+        table.append(f"{file}\t{rng.uniform(0, 3):.2f}\t3.50\t{rng.choice(sorted(TONES))}")
+    (home / "random.tsv").write_text("\n".join(table))
+    done = run(
+        "tune", "-m", "kept.earmark", "--valid", "random.tsv", "--audio", "audio", "--strong",
+        "--objective", "event_f_measure", cwd=home,
+    )  # fmt: skip
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("kept.earmark: nothing changed: event_f_measure ")
+    assert "cross-validated" in last
+    assert model.read_bytes() == before
 
 
 def test_doctor_reports_and_exits_with_1_if_training_cannot_start(home, tmp_path):

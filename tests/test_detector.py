@@ -366,11 +366,33 @@ def test_the_model_file_records_how_it_was_tuned(detector, folder):
     assert weak.bundle.tuning["supervision"] == result.supervision == "weak"
     assert result.score >= result.start_score
     table = folder / "valid_strong.tsv"
-    strong, result = tune(detector, table, folder / "audio", strong=True, objective="f_measure")
-    assert strong.bundle.tuning["supervision"] == "strong"
-    assert strong.bundle.tuning["n_clips"] == 32
-    assert result.score >= result.start_score
+    poor = Decoding.uniform(detector.labels, 0.9, min_duration=2.0)
+    strong, result = tune(
+        detector, table, folder / "audio", strong=True, start=poor, objective="f_measure"
+    )
+    record = strong.bundle.tuning
+    assert (record["supervision"], record["n_clips"], record["n_folds"]) == ("strong", 32, 5)
+    assert record["cross_validated_gain"] == result.cross_validation.gain > 0.1
+    assert record["cross_validated_score"] <= record["score"] == result.score
     assert strong.bundle.weights is detector.bundle.weights
+
+
+def test_clips_of_one_fold_stay_together_in_cross_validation(detector, folder, tmp_path):
+    header, *rows = (folder / "valid_strong.tsv").read_text().splitlines()
+    names = [row.split("\t")[0] for row in rows]
+    fold = {name: number % 3 for number, name in enumerate(sorted(set(names)))}
+    table = [f"{header}\tfold"]
+    table += [f"{row}\t{fold[name]}" for row, name in zip(rows, names, strict=True)]
+    (tmp_path / "folds.tsv").write_text("\n".join(table))
+    _, result = tune(detector, tmp_path / "folds.tsv", folder / "audio", strong=True)
+    assert result.cross_validation.n_folds == 3
+
+
+def test_a_detector_stays_as_it_was_where_tuning_gains_nothing(detector, folder):
+    table = folder / "valid_strong.tsv"
+    same, result = tune(detector, table, folder / "audio", strong=True, shrinkage=1e6)
+    assert not result.is_adopted
+    assert same is detector
 
 
 def test_a_path_or_file_that_cannot_be_read_is_an_audio_error(detector, tmp_path):

@@ -1,4 +1,4 @@
-"""Tuning: exact where documented, and never worse than its start."""
+"""Tuning: exact where documented, never worse than its start, and changed only for a gain."""
 
 import json
 import math
@@ -15,9 +15,12 @@ from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, Rule, decode_events, median_filter, window_frames
 from earmark.inference.tuning import OBJECTIVES, SearchGrid, tune_decoding
+from earmark.inference.tuning.event_search import SegmentSearch
+from earmark.inference.tuning.moves import UNITS, distance, moved
 from earmark.inference.tuning.objectives import Share
-from earmark.inference.tuning.search import EventSearch, TagSearch
-from earmark.metrics import segment_scores
+from earmark.inference.tuning.search import Fractions
+from earmark.inference.tuning.tag_search import TagSearch
+from earmark.metrics import event_scores, segment_scores
 
 GRID = FrameGrid(12.5)
 LABELS = ("cat", "dog", "owl")
@@ -60,6 +63,27 @@ def decoded_scores(scores, reference, decoding, resolution=1.0):
     estimate = {str(at): decode_events(own, decoding) for at, own in enumerate(scores)}
     by_file = {str(at): events for at, events in enumerate(reference)}
     return segment_scores(by_file, estimate, LABELS, resolution, empty_as_zero=True)
+
+
+def objective_of(scores, reference, decoding, objective):
+    """Score a decoding from outside by any objective of events."""
+    if objective == "event_f_measure":
+        estimate = {str(at): decode_events(own, decoding) for at, own in enumerate(scores)}
+        by_file = {str(at): events for at, events in enumerate(reference)}
+        return event_scores(by_file, estimate, LABELS, empty_as_zero=True).f_measure
+    result = decoded_scores(scores, reference, decoding)
+    return {
+        "class_f_measure": result.class_wise_average["f_measure"]["f_measure"],
+        "f_measure": result.f_measure,
+        "error_rate": result.error_rate,
+    }[objective]
+
+
+def search_events(scores, reference, **choices):
+    """Return what the search finds, neither drawn towards the start nor cross-validated."""
+    return tune_decoding(
+        scores, reference=reference, **({"shrinkage": 0.0, "n_folds": 0} | choices)
+    )
 
 
 def clip_f_measure(peaks, clip_scores, reference, threshold, clip_threshold):
@@ -209,7 +233,7 @@ class TestFromTags:
             for tried in (rule, replace(rule, threshold=threshold * low_ratio)):
                 peaks = search.peaks[at] >= tried.threshold
                 passed = clip_scores_of(scores, at) >= tried.clip_threshold
-                np.testing.assert_array_equal(search.active_of(at, tried), peaks & passed)
+                np.testing.assert_array_equal(search.estimate_of(at, tried), peaks & passed)
 
     @pytest.mark.parametrize("threshold_from", ["tags", "start"])
     @given(st.integers(0, 10**6), st.floats(0.01, 1), st.floats(0, 1), st.sampled_from([0.0, 0.4]))
@@ -350,9 +374,7 @@ class TestFromEvents:
         """Against decoding and scoring anew at every threshold."""
         scores, _, reference = make_clips(6, seed)
         search_grid = SearchGrid((median,), (1.0,), (0.0,), (0.0,))
-        tuned = tune_decoding(
-            scores, reference=reference, search_grid=search_grid, bounds=(0.2, 0.8)
-        )
+        tuned = search_events(scores, reference, search_grid=search_grid, bounds=(0.2, 0.8))
         edges = np.concatenate([[0.2, 0.8], *(own.scores.ravel() for own in scores)])
         edges = np.unique(edges.astype(float))
         edges = edges[(edges >= 0.2) & (edges <= 0.8)][::7]  # all of them would take a minute
@@ -373,7 +395,7 @@ class TestFromEvents:
     ):
         """The sweep over thresholds looks at peaks alone, and never decodes."""
         scores, _, reference = make_clips(8, whole_seconds=True)
-        search = EventSearch(
+        search = SegmentSearch(
             scores,
             reference,
             Decoding.uniform(LABELS),
@@ -381,28 +403,24 @@ class TestFromEvents:
             BOUNDS,
             SearchGrid(),
             resolution,
+            0.0,
         )
-        assert search.active_of(0, Rule(0.3, 0.3)).any()
+        assert search.estimate_of(0, Rule(0.3, 0.3)).any()
         for median in (0.0, 0.4):
             for threshold in (0.1, 0.3, float(scores[0].scores.max()), 0.6):
                 rule = Rule(threshold, threshold, median, clip_threshold=clip_threshold)
                 for at in range(len(LABELS)):
-                    peaks = search._peaks(at, rule)
-                    np.testing.assert_array_equal(peaks >= threshold, search.active_of(at, rule))
+                    peaks = search.peaks(at, rule)
+                    np.testing.assert_array_equal(peaks >= threshold, search.estimate_of(at, rule))
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
     def test_the_score_is_that_of_the_decoded_events(self, objective):
         scores, _, reference = make_clips(20, whole_seconds=True)
         start = Decoding.uniform(LABELS, 0.4, low_threshold=0.2, max_gap=0.3, clip_threshold=0.1)
-        tuned = tune_decoding(scores, reference=reference, start=start, objective=objective)
+        tuned = search_events(scores, reference, start=start, objective=objective)
         for decoding, score in ((tuned.decoding, tuned.score), (start, tuned.start_score)):
-            result = decoded_scores(scores, reference, decoding)
-            expected = {
-                "class_f_measure": result.class_wise_average["f_measure"]["f_measure"],
-                "f_measure": result.f_measure,
-                "error_rate": result.error_rate,
-            }
-            assert score == pytest.approx(expected[objective], abs=1e-12)
+            expected = objective_of(scores, reference, decoding, objective)
+            assert score == pytest.approx(expected, abs=1e-12)
 
     @pytest.mark.parametrize("objective", OBJECTIVES)
     @pytest.mark.parametrize("seed", range(4))
@@ -419,7 +437,7 @@ class TestFromEvents:
             min_duration=float(rng.choice([0, 0.3])),
             clip_threshold=float(rng.choice([0, 0.3])),
         )
-        tuned = tune_decoding(scores, reference=reference, start=start, objective=objective)
+        tuned = search_events(scores, reference, start=start, objective=objective)
         if objective == "error_rate":
             assert tuned.score <= tuned.start_score
         else:
@@ -430,16 +448,14 @@ class TestFromEvents:
         reference = [[Event(0, 2, "cat"), Event(4, 6, "dog")], [Event(2, 4, "owl")]]
         scores = [step_scores(events, 125, 0.01, 0.02, [0.5] * 3) for events in reference]
         start = Decoding.uniform(LABELS, 0.015)
-        tuned = tune_decoding(scores, reference=reference, start=start, objective=objective)
+        tuned = search_events(scores, reference, start=start, objective=objective)
         assert tuned.decoding == start
         assert tuned.score == tuned.start_score == (0.0 if objective == "error_rate" else 1.0)
         assert math.copysign(1, tuned.score) == 1, "a perfect error rate is 0, not -0"
 
     def test_the_overall_objectives_do_not_lose_to_the_class_wise_optimum(self):
         scores, _, reference = make_clips(12, seed=3)
-        tuned = {
-            name: tune_decoding(scores, reference=reference, objective=name) for name in OBJECTIVES
-        }
+        tuned = {name: search_events(scores, reference, objective=name) for name in OBJECTIVES}
         own = decoded_scores(scores, reference, tuned["class_f_measure"].decoding)
         assert tuned["f_measure"].score >= own.f_measure - 1e-12
         assert tuned["error_rate"].score <= own.error_rate + 1e-12
@@ -447,7 +463,7 @@ class TestFromEvents:
     @pytest.mark.parametrize("resolution", [1.0, 0.3, 0.05])
     def test_any_resolution_counts_as_the_metric_does(self, resolution):
         scores, _, reference = make_clips(5, seed=1)
-        tuned = tune_decoding(scores, reference=reference, resolution=resolution)
+        tuned = search_events(scores, reference, resolution=resolution)
         result = decoded_scores(scores, reference, tuned.decoding, resolution)
         for label in LABELS:
             if tuned.classes[label].n_positive:
@@ -457,29 +473,181 @@ class TestFromEvents:
     def test_perfect_scores_are_decoded_perfectly(self):
         _, _, reference = make_clips(8)
         scores = [step_scores(events, 126, 0.1, 0.3) for events in reference]
-        tuned = tune_decoding(scores, reference=reference)
+        tuned = search_events(scores, reference)
         assert tuned.score == 1.0
         assert all(0.1 < rule.threshold <= 0.3 for rule in tuned.decoding.rules)
 
-    def test_a_class_without_events_keeps_its_start_and_a_note(self):
+    def test_a_class_without_events_changes_only_as_the_others_and_has_a_note(self):
         scores, _, reference = make_clips(6)
         reference = [[e for e in events if e.label != "cat"] for events in reference]
-        tuned = tune_decoding(scores, reference=reference)
-        assert tuned.decoding["cat"] == Rule()
-        assert tuned.classes["cat"].note == "no event of this class: kept as at the start"
+        tuned = search_events(scores, reference)
+        assert tuned.classes["cat"].note == "no event of this class: changed as the others"
+        kept = search_events(scores, reference, shrinkage=1e6)
+        assert kept.decoding["cat"] == Rule()
+        assert kept.classes["cat"].note == "no event of this class: kept as at the start"
         assert math.isnan(tuned.classes["cat"].f_measure)
 
     def test_a_clip_without_frames_is_all_misses(self):
         scores, _, reference = make_clips(6)
         scores[0] = FrameScores(np.zeros((0, 3)), LABELS, GRID, clip_scores=[1, 1, 1])
         reference[0] = [Event(0, 3, "dog")]
-        tuned = tune_decoding(scores, reference=reference, search_grid=self.PLAIN)
+        tuned = search_events(scores, reference, search_grid=self.PLAIN)
         assert tuned.classes["dog"].f_measure < 1
 
     def test_clips_without_any_frame_are_all_misses(self):
         empty = FrameScores(np.zeros((0, 3)), LABELS, GRID, clip_scores=[1, 1, 1])
-        tuned = tune_decoding([empty] * 2, reference=[[Event(0, 3, "dog")]] * 2)
+        tuned = search_events([empty] * 2, [[Event(0, 3, "dog")]] * 2)
         assert tuned.score == tuned.start_score == 0
+
+
+def shifted_clips(n_clips, seed=0, low=0.05, high=0.3):
+    """Return clips whose events a threshold of 0.5 misses, all classes alike, and one of 0.2 finds.
+
+    Scores vary a little from clip to clip, so that no two are the same.
+    """
+    rng = np.random.default_rng(seed)
+    reference = make_clips(n_clips, seed)[2]
+    scores = [step_scores(events, 126, low, high * rng.uniform(0.9, 1.1)) for events in reference]
+    return scores, reference
+
+
+def noise_clips(n_clips, seed=0):
+    """Return scores that know nothing of the events."""
+    reference = make_clips(n_clips, seed)[2]
+    rng = np.random.default_rng(seed)
+    scores = []
+    for _ in reference:
+        values = rng.beta(1, 1, (126, 3))
+        scores.append(FrameScores(values, LABELS, GRID, clip_scores=rng.beta(1, 1, 3)))
+    return scores, reference
+
+
+class TestShrinkage:
+    @pytest.mark.parametrize("objective", OBJECTIVES)
+    def test_a_rule_that_is_drawn_strongly_stays_at_the_start(self, objective):
+        scores, _, reference = make_clips(8)
+        start = Decoding.uniform(LABELS, 0.4, low_threshold=0.2, max_gap=0.3, clip_threshold=0.1)
+        tuned = search_events(scores, reference, start=start, objective=objective, shrinkage=1e6)
+        assert tuned.decoding == start
+
+    def test_the_more_it_is_drawn_the_less_it_gains_on_its_own_clips(self):
+        scores, _, reference = make_clips(12, seed=3)
+        tuned = [search_events(scores, reference, shrinkage=x) for x in (0.0, 1.0, 1000.0)]
+        assert tuned[0].score >= tuned[1].score >= tuned[2].score == tuned[2].start_score
+        away = [sum(distance(rule, Rule()) for rule in each.decoding.rules) for each in tuned]
+        assert away[0] > away[1] > away[2] == 0
+
+    def test_more_clips_outweigh_the_same_shrinkage(self):
+        """Each clip three times: the objective of every rule is the same, the evidence is not."""
+        scores, _, reference = make_clips(4, seed=1)
+        few = search_events(scores, reference, shrinkage=2.0)
+        many = search_events(scores * 30, reference * 30, shrinkage=2.0)
+        assert few.start_score == pytest.approx(many.start_score)
+        assert many.score > few.score
+
+    def test_what_classes_have_in_common_is_learned_for_a_class_without_events(self):
+        scores, reference = shifted_clips(8)
+        reference = [[event for event in events if event.label != "owl"] for events in reference]
+        tuned = search_events(scores, reference, shrinkage=1.0)
+        assert tuned.decoding["owl"].threshold < 0.27
+
+    def test_distances_are_those_between_settings_in_units(self):
+        rule = Rule(0.4, 0.2, 0.3, 0.3, 0.3, 0.1)
+        assert distance(rule, rule) == 0
+        for name, unit in UNITS.items():
+            other = replace(rule, **{name: getattr(rule, name) + 2 * unit})
+            assert distance(rule, other) == distance(other, rule) == pytest.approx(2)
+        doubled_odds = replace(rule, clip_threshold=2 / 11)  # 1 to 9 -> 2 to 9
+        assert distance(rule, doubled_odds) == pytest.approx(math.log(2))
+        assert distance(rule, replace(rule, low_threshold=0.1)) == pytest.approx(math.log(2))
+
+    @given(st.floats(0.01, 1), st.floats(0, 1), st.sampled_from([-2.0, -0.25, 1.0]))
+    def test_a_shift_stays_within_the_bounds_and_keeps_the_ratio_of_the_low_threshold(
+        self, threshold, clip_threshold, shift
+    ):
+        rule = Rule(threshold, threshold / 2, clip_threshold=clip_threshold)
+        after = moved(rule, "threshold", shift, BOUNDS)
+        assert BOUNDS[0] <= after.threshold <= BOUNDS[1]
+        assert after.low_threshold == pytest.approx(after.threshold / 2)
+        after = moved(rule, "clip_threshold", shift, BOUNDS)
+        assert BOUNDS[0] <= after.clip_threshold <= BOUNDS[1]
+        assert moved(after, "clip_threshold", -math.inf, BOUNDS).clip_threshold == 0
+
+
+class TestCrossValidation:
+    @pytest.mark.parametrize("objective", OBJECTIVES)
+    def test_a_gain_that_holds_on_other_clips_is_taken(self, objective):
+        scores, reference = shifted_clips(12)
+        tuned = tune_decoding(scores, reference=reference, objective=objective)
+        tested = tuned.cross_validation
+        assert tuned.is_adopted
+        assert tuned.score == tested.in_sample_score
+        assert tested.gain == pytest.approx(abs(tested.score - tuned.start_score))
+        assert tested.gain > 0.9
+
+    @pytest.mark.parametrize("objective", OBJECTIVES)
+    def test_nothing_changes_where_scores_know_nothing(self, objective):
+        scores, reference = noise_clips(8)
+        # Without knowledge the error rate is best with no event at all: there it starts.
+        threshold = 0.95 if objective == "error_rate" else 0.5
+        start = Decoding.uniform(LABELS, threshold, median=0.4, max_gap=0.4)
+        grid = SearchGrid((0.0, 0.4), (1.0, 0.5), (0.0, 0.4), (0.0, 0.4))
+        choices = {"start": start, "objective": objective, "search_grid": grid, "shrinkage": 0.0}
+        tuned = tune_decoding(scores, reference=reference, **choices)
+        found = search_events(scores, reference, **choices)
+        assert found.decoding != start, "there is something to overfit to"
+        assert tuned.cross_validation.in_sample_score == found.score
+        assert not tuned.is_adopted
+        assert tuned.decoding == start
+        assert tuned.score == tuned.start_score
+
+    @pytest.mark.parametrize("objective", OBJECTIVES)
+    def test_the_score_is_that_of_clips_that_were_not_tuned_on(self, objective):
+        """Against tuning without each group of clips, and decoding that group with the result."""
+        scores, _, reference = make_clips(6, seed=4)
+        groups = ["a", "b", "a", "c", "c", "b"]
+        choices = {"objective": objective, "search_grid": TestFromEvents.PLAIN, "shrinkage": 1.0}
+        tuned = tune_decoding(scores, reference=reference, n_folds=3, groups=groups, **choices)
+        events = {}
+        for group in "abc":
+            rows = [row for row, own in enumerate(groups) if own != group]
+            found = search_events(
+                [scores[i] for i in rows], [reference[i] for i in rows], **choices
+            )
+            for row in set(range(6)) - set(rows):
+                events[str(row)] = decode_events(scores[row], found.decoding)
+        by_file = {str(at): own for at, own in enumerate(reference)}
+        score = event_scores if objective == "event_f_measure" else segment_scores
+        result = score(by_file, events, LABELS, empty_as_zero=True)
+        expected = {
+            "class_f_measure": result.class_wise_average["f_measure"]["f_measure"],
+            "error_rate": result.error_rate,
+        }.get(objective, result.f_measure)
+        assert tuned.cross_validation.score == pytest.approx(expected)
+        assert tuned.cross_validation.n_folds == 3
+
+    def test_the_standard_error_is_that_of_leaving_clips_out(self):
+        rng = np.random.default_rng(0)
+        gain, cost = rng.integers(0, 3, (7, 2)) * 1.0, rng.integers(3, 6, (7, 2)) * 1.0
+        groups = np.array([0, 1, 1, 2, 3, 3, 0])
+        without = Fractions(gain, cost).without_each(groups, 4)
+        for group in range(4):
+            kept = groups != group
+            expected = (gain[kept].sum(axis=0) / cost[kept].sum(axis=0)).mean()
+            assert without[group] == pytest.approx(expected)
+
+    def test_tags_may_be_cross_validated_too(self):
+        scores, tags, _ = make_clips(12)
+        plain = tune_decoding(scores, tags=tags)
+        assert plain.cross_validation is None
+        tested = tune_decoding(scores, tags=tags, n_folds=4).cross_validation
+        assert tested.n_folds == 4
+        assert tested.in_sample_score == plain.score
+
+    def test_clips_without_events_are_a_fold_like_any_other(self):
+        scores, reference = shifted_clips(2)
+        tuned = tune_decoding(scores, reference=[reference[0], []])
+        assert tuned.cross_validation.n_folds == 2
 
 
 class TestArguments:
@@ -499,6 +667,10 @@ class TestArguments:
             ({"tags": [set()] * 3}, "one entry for each of 4 clips. Got 3"),
             ({"threshold_from": "tag"}, "did you mean 'tags'"),
             ({"shared": True}, "Got objective='class_f_measure'"),
+            ({"objective": "event_f_measure"}, "needs the events of the clips"),
+            ({"n_folds": 1}, "n_folds must be 2 or more"),
+            ({"n_folds": 2, "groups": ["a"] * 4}, "clips of two groups or more"),
+            ({"groups": ["a"]}, "groups must have one entry for each of 4 clips"),
             ({"shared": True, "tags": None, "reference": [[]] * 4}, "Got no tags"),
             ({"bounds": (0.5, 0.5)}, "bounds must be"),
             ({"start": Decoding.uniform(["dog"])}, "Clip 0 has scores of cat, dog, owl; .* of dog"),
@@ -519,6 +691,7 @@ class TestArguments:
         [
             ({"objective": "f1"}, SettingError, "no objective 'f1'"),
             ({"resolution": 0.0}, SettingError, "resolution must be"),
+            ({"shrinkage": -1.0}, SettingError, "shrinkage must be"),
             ({"reference": [[]] * 3}, SettingError, "reference must have one entry"),
             ({"reference": [[]] * 4}, DataError, "nothing to tune on"),
             ({"reference": [[Event(0, 1, "fox")]] * 4}, DataError, "events of 'fox'"),

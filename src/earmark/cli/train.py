@@ -187,12 +187,15 @@ def tune(
 ) -> None:
     """Search thresholds and post-processing per class on validation recordings."""
     from earmark.inference.detector import Detector
+    from earmark.inference.tuning import describe_tuning
     from earmark.training import api
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
     detector = Detector.load(model, device=device)
     detector, tuned = api.tune(detector, valid, audio, strong=strong, shared=shared, **choices)
-    path = detector.save(out or model)
+    path = out or model
+    if out is not None or tuned.is_adopted:
+        detector.save(path)
     if as_json:
         print_json(tuned.to_dict())
         return
@@ -201,7 +204,7 @@ def tune(
         rule = astuple(tuned.decoding[label])
         numbers = [*rule, of_class.start_f_measure, of_class.f_measure]
         print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
-    print(f"{path}: tuned from {tuned.supervision} labels, {tuned.objective} {tuned.score:.3f}")
+    print(f"{path}: {describe_tuning(tuned)}")
 
 
 @app.command()

@@ -317,6 +317,8 @@ def _tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) ->
         reference=[workspace.valid_events[file] for file in workspace.valid.files],
         start=start,
         objective="f_measure",
+        shrinkage=0.0,  # hundreds of clips, and what their events could give at best
+        n_folds=0,
     )
     return tuned.decoding
 

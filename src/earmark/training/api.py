@@ -20,6 +20,7 @@ from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
+from earmark.formats.tables import read_table
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import load_bundle
@@ -193,9 +194,11 @@ def tune(
 
     Args:
         detector: whose decoding to tune.
-        table: tags, or events with onset and offset if `strong`.
+        table: tags, or events with onset and offset if `strong`. Clips of one `fold`, if there is
+            such a column, stay together in cross-validation.
         audio: folder of the recordings.
-        strong: tune on events; the model file records it.
+        strong: tune on events; the model file records it. Where cross-validation shows no gain,
+            the detector is returned as it was.
         shared: tune one clip-level threshold for all classes on tags, for the best micro F1, and
             nothing else.
         start: where the search starts; by default the decoding of the detector.
@@ -234,7 +237,15 @@ def tune(
     if strong:
         events = read_events(table)
         labelled = {"reference": [events[file] for file in clips.files]}
-    tuned = tune_decoding(scores, start=start or detector.bundle.decoding, **labelled, **choices)
+    tuned = tune_decoding(
+        scores,
+        start=start or detector.bundle.decoding,
+        groups=_folds_of(table, clips.files),
+        **labelled,
+        **choices,
+    )
+    if not tuned.is_adopted and start is None:
+        return detector, tuned
     bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
     return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
 
@@ -409,3 +420,15 @@ def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
             EarmarkWarning,
             stacklevel=3,
         )
+
+
+def _folds_of(table: PathLike, files: Sequence[str]) -> list[str] | None:
+    """Return the fold of each file; None where the table has no such column, or one fold."""
+    if Path(table).is_dir():
+        return None
+    rows = read_table(table)
+    if "fold" not in (rows.columns or ()):
+        return None
+    named = (row.named(rows.columns or ()) for row in rows.rows)
+    folds = {row["filename"]: row["fold"] for row in named}
+    return [folds[file] for file in files] if len(set(folds.values())) > 1 else None

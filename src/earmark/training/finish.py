@@ -206,12 +206,21 @@ def class_warnings(classes: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def tuning_record(tuned: TuningResult, n_clips: int) -> dict[str, Any]:
     """Return what the model file records of a tuning."""
-    return {
+    record = {
         "supervision": tuned.supervision,
         "objective": tuned.objective,
         "score": tuned.score,
         "n_clips": n_clips,
     }
+    tested = tuned.cross_validation
+    if tested is not None:
+        record |= {
+            "cross_validated_score": tested.score,
+            "cross_validated_gain": tested.gain,
+            "cross_validated_gain_error": tested.standard_error,
+            "n_folds": tested.n_folds,
+        }
+    return record
 
 
 def _defined(value: float) -> float | None:

@@ -15,23 +15,31 @@ aside, and then the clip-level threshold; `threshold_from="start"` keeps the thr
 clip-level threshold alone, for scores one trusts. `shared` gives all classes the same: where few
 recordings are behind the clips of a class, its own threshold may fit no others than those few.
 
-From events (strong labels): segment counts, as `earmark.metrics` makes them. For each class, and
-each median of the search grid, the threshold is exact without hysteresis, gap filling and minimum
-length: a segment's score is the highest filtered score in it, and one sort gives the counts at
-every threshold. From the best of these and of `start` a coordinate search goes on, one setting at a
-time over the search grid and the clip-level threshold, as long as the score rises: that part finds
-a good rule, not necessarily the best. With `f_measure` or `error_rate`, which classes share, it
-then improves the classes in turn, the others held fixed.
+From events (strong labels): segment counts, as `earmark.metrics` makes them, or, for
+`event_f_measure`, events within its default collars. A dozen clips decide little, so rules are
+drawn towards the start: the objective is maximised less `shrinkage` times the distance from the
+start (`moves`), divided by the number of clips that speak for a change. First all classes change
+alike, for which every clip that has an event speaks; then each class leaves these rules, for which
+its own clips do. Each of the two is a coordinate search, one setting at a time over the search grid
+and the clip-level threshold, as long as the value rises: it finds a good rule, not necessarily the
+best. In the search of a class, and for each median of the search grid, the threshold of a rule
+without hysteresis, gap filling and minimum length is exact for segments: a segment's score is the
+highest filtered score in it, and one sort gives the counts at every threshold.
+
+Then the whole search is repeated in cross-validation over clips (`cross_validation`). Where its
+gain is not above its standard error, the start is returned: `is_adopted` is False.
 
 Whatever is found is never worse than `start` on the data it was tuned on, unless it is shared.
 """
 
+from earmark.inference.tuning.cross_validation import CrossValidation
+from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.objectives import OBJECTIVES
-from earmark.inference.tuning.search import SearchGrid
 from earmark.inference.tuning.tune import (
     START,
     ClassReport,
     TuningResult,
+    describe_tuning,
     tune_clip_thresholds,
     tune_decoding,
 )
@@ -40,8 +48,10 @@ __all__ = [
     "OBJECTIVES",
     "START",
     "ClassReport",
+    "CrossValidation",
     "SearchGrid",
     "TuningResult",
+    "describe_tuning",
     "tune_clip_thresholds",
     "tune_decoding",
 ]

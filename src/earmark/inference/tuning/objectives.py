@@ -1,21 +1,25 @@
 """Objectives of tuning, and the exact search for the threshold that maximises one.
 
 Conventions: an item is a clip (from tags) or a segment (from events); it is active from its score
-up. Thresholds lie within `bounds` and are exact there: every threshold between two neighbouring
-scores decides alike, so trying one in each interval tries them all. Where several intervals in a
-row are equally good they count as one; of such plateaus the widest is taken, at its middle.
+up. `event_f_measure` counts the events of each clip instead, since whether one is correct depends
+on its onset and its offset together. Thresholds lie within `bounds` and are exact there: every
+threshold between two neighbouring scores decides alike, so trying one in each interval tries them
+all. Where several intervals in a row are equally good they count as one; of such plateaus the
+widest is taken, at its middle.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from earmark.frames import Reals
 from earmark.inference.decoding import Mask, Rule
 
 Bounds = tuple[float, float]
+Ints = NDArray[np.int64]
 
 
 class Share(NamedTuple):
@@ -51,6 +55,19 @@ class Share(NamedTuple):
         """
         cost = self.cost_before + self.cost[active].sum()
         return float((self.gain_before + self.gain[active].sum()) / max(cost, 1))
+
+    def by_clip(self, active: Mask, clip_of_item: NDArray[np.intp], n_clips: int) -> "Share":
+        """Return the same with clips for items, of which each counts what is active in it.
+
+        >>> share = Share.of_f_measure(np.array([True, False, True]))
+        >>> share.by_clip(np.array([True, True, True]), np.array([0, 0, 1]), 2).gain
+        array([2., 2.])
+        """
+        gain, cost = (
+            np.bincount(clip_of_item, each * active, n_clips).astype(np.float64)
+            for each in (self.gain, self.cost)
+        )
+        return Share(gain, cost, self.gain_before, self.cost_before)
 
     def best_threshold(self, scores: Reals, bounds: Bounds) -> float:
         """Return the best threshold within `bounds` for items that are active from their score up.
@@ -128,8 +145,25 @@ def share_of_error_rate(reference: Mask, active: Mask, at: int) -> Share:
     return Share(gain, np.zeros(len(gain)), -errors, int(n_ref.sum()))
 
 
-OBJECTIVES: dict[str, Callable[[Mask, Mask, int], Share]] = {
+def share_of_event_f_measure(reference: Ints, estimate: Ints, at: int) -> Share:
+    """Return the event-based F1 of all classes together, as the share of class `at`.
+
+    Items are the clips. `reference` is (classes, clips), how many events each has; `estimate` is
+    (classes, 2, clips), how many were estimated correctly, and how many in all.
+
+    >>> reference, estimate = np.array([[1, 0], [1, 1]]), np.array([[[1, 0], [1, 1]]] * 2)
+    >>> share_of_event_f_measure(reference, estimate, 0).value(np.array([True, False]))
+    0.6666666666666666
+    """
+    others = np.arange(len(reference)) != at
+    n_right, n_estimated = estimate[others].sum(axis=(0, 2)).tolist()
+    gain, cost = estimate[at] * np.array([[2.0], [1.0]])
+    return Share(gain, cost, 2 * n_right, int(n_estimated + reference.sum()))
+
+
+OBJECTIVES: dict[str, Callable[[NDArray[Any], NDArray[Any], int], Share]] = {
     "class_f_measure": share_of_own,
     "f_measure": share_of_f_measure,
     "error_rate": share_of_error_rate,
+    "event_f_measure": share_of_event_f_measure,
 }

@@ -1,16 +1,18 @@
 """Validation scores -> a decoding tuned from tags or from events; conventions in the package."""
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
-from earmark.inference.decoding import Decoding
-from earmark.inference.tuning.objectives import OBJECTIVES, Bounds, Share
-from earmark.inference.tuning.search import EventSearch, Search, SearchGrid, TagSearch
+from earmark.inference.decoding import Decoding, Rule
+from earmark.inference.tuning.cross_validation import CrossValidation, cross_validate
+from earmark.inference.tuning.event_search import CollarSearch, SearchGrid, SegmentSearch
+from earmark.inference.tuning.objectives import OBJECTIVES, Bounds
+from earmark.inference.tuning.search import Search
+from earmark.inference.tuning.tag_search import TagSearch
 
 # Where `tune_clip_thresholds` starts. Tags say nothing about time, so these are ours and stay: a
 # median against single frames, hysteresis since an event need not be loud throughout, and gaps and
@@ -24,12 +26,16 @@ START: Mapping[str, float] = {
     "max_gap": 0.24,
 }
 
+SHRINKAGE = 1.0  # a unit of distance weighs as one clip; measured by benchmarks/tuning.py
+N_FOLDS = 5
+
 
 @dataclass(frozen=True)
 class ClassReport:
     """What tuning did to one class: F1 before and after; `note` says why nothing was tuned.
 
-    F1 and positives are of clips (weak) or of segments (strong); F1 is nan for a class that the
+    F1 and positives are of clips (weak) or of segments (strong), and of events where the objective
+    is `event_f_measure`: negatives are then the clips without one. F1 is nan for a class that the
     reference does not contain.
 
     >>> report = ClassReport(n_positive=20, n_negative=80, start_f_measure=0.5, f_measure=0.75)
@@ -49,12 +55,13 @@ class TuningResult:
     """The decoding found, and how.
 
     Args:
-        decoding: the best found.
+        decoding: the best found, or the start where cross-validation shows no gain.
         supervision: "weak" (tags) or "strong" (events).
         objective: what was maximised; an error rate, minimised.
         score: of `decoding` on the tuning data.
         start_score: of the start.
         classes: label -> its report.
+        cross_validation: of the whole search; None without one.
 
     >>> result = TuningResult(Decoding.uniform(["dog"]), "weak", "clip_f_measure", 0.75, 0.5)
     >>> result.score > result.start_score, result.decoding["dog"].threshold
@@ -67,6 +74,16 @@ class TuningResult:
     score: float
     start_score: float
     classes: Mapping[str, ClassReport] = field(default_factory=dict)
+    cross_validation: CrossValidation | None = None
+
+    @property
+    def is_adopted(self) -> bool:
+        """Whether `decoding` is what the search found, and not the start for want of a gain.
+
+        >>> TuningResult(Decoding.uniform(["dog"]), "weak", "f_measure", 0.5, 0.5).is_adopted
+        True
+        """
+        return self.cross_validation is None or self.cross_validation.is_gain
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain dicts and lists, for a record; nan stays nan.
@@ -75,7 +92,7 @@ class TuningResult:
         >>> result.to_dict()["decoding"]["dog"]["threshold"]
         0.5
         """
-        return asdict(self) | {"decoding": self.decoding.to_dict()}
+        return asdict(self) | {"decoding": self.decoding.to_dict(), "is_adopted": self.is_adopted}
 
 
 def tune_decoding(
@@ -89,6 +106,9 @@ def tune_decoding(
     objective: str = "class_f_measure",
     search_grid: SearchGrid | None = None,
     resolution: float = 1.0,
+    shrinkage: float = SHRINKAGE,
+    n_folds: int | None = None,
+    groups: Sequence[Hashable] | None = None,
     bounds: Bounds = (0.05, 0.95),
 ) -> TuningResult:
     """Return the decoding that does best on validation clips, given their tags or their events.
@@ -102,9 +122,14 @@ def tune_decoding(
             "start" (the clip-level threshold only).
         shared: with tags and the objective "f_measure", tune the same for all classes.
         objective: one of `OBJECTIVES`: the mean of the classes' F1, or the overall F-measure or
-            error rate; of clips with tags, of segments with events.
+            error rate; of clips with tags, of segments with events. With events also
+            "event_f_measure", the F-measure of events within the collars of `earmark.metrics`.
         search_grid: with events, what to try.
         resolution: with events, length of a segment in seconds.
+        shrinkage: with events, how strongly rules are drawn towards the start; 0 is not at all.
+        n_folds: of cross-validation. Where it shows no gain the start is returned. 0 is none: what
+            the search finds is returned. By default 5 with events and 0 with tags.
+        groups: of each clip; clips of one group stay in one fold. By default each clip is its own.
         bounds: lowest and highest threshold to look for.
 
     >>> from earmark.frames import FrameGrid
@@ -128,7 +153,7 @@ def tune_decoding(
                 f"Clip {at} has scores of {', '.join(each.labels)}; the start is a decoding of "
                 f"{', '.join(start.labels)}."
             )
-    for name, values in (("tags", tags), ("reference", reference)):
+    for name, values in (("tags", tags), ("reference", reference), ("groups", groups)):
         if values is not None and len(values) != len(scores):
             raise SettingError(
                 f"{name} must have one entry for each of {len(scores)} clips. Got {len(values)}."
@@ -141,19 +166,44 @@ def tune_decoding(
             "shared=True tunes from tags=... for objective='f_measure'. Got "
             f"{'no tags' if tags is None else f'objective={objective!r}'}."
         )
-    if tags is not None:
-        choose("threshold_from", threshold_from, ("start", "tags"))
-        tune_frames = threshold_from == "tags"
-        by_tags = TagSearch(
-            scores, tags, start, objective, bounds, tune_frames=tune_frames, shared=shared
-        )
-        return _result(by_tags, f"clip_{objective}")
-    assert reference is not None
-    if not (math.isfinite(resolution) and resolution > 0):
-        raise SettingError(f"resolution must be a number of seconds above 0. Got {resolution!r}.")
-    grid = search_grid or SearchGrid()
-    by_events = EventSearch(scores, reference, start, objective, bounds, grid, resolution)
-    return _result(by_events, objective)
+    choose("threshold_from", threshold_from, ("start", "tags"))
+    if n_folds is None:
+        n_folds = N_FOLDS if tags is None else 0
+
+    def search_on(rows: Sequence[int]) -> Search:
+        own = [scores[row] for row in rows]
+        if tags is not None:
+            return TagSearch(
+                own,
+                [tags[row] for row in rows],
+                start,
+                objective,
+                bounds,
+                tune_frames=threshold_from == "tags",
+                shared=shared,
+            )
+        assert reference is not None
+        kind = CollarSearch if objective == "event_f_measure" else SegmentSearch
+        events = [reference[row] for row in rows]
+        grid = search_grid or SearchGrid()
+        return kind(own, events, start, objective, bounds, grid, resolution, shrinkage)
+
+    search = search_on(range(len(scores)))
+    rules = search.run()
+    tested = None
+    if n_folds:
+        tested = cross_validate(search, rules, search_on, n_folds, groups or range(len(scores)))
+        if not tested.is_gain:
+            rules = list(search.start)
+    return TuningResult(
+        Decoding(search.labels, tuple(rules)),
+        search.supervision,
+        objective if tags is None else f"clip_{objective}",
+        search.score(rules),
+        search.score(search.start),
+        {label: _report(search, at, rules[at]) for at, label in enumerate(search.labels)},
+        tested,
+    )
 
 
 def tune_clip_thresholds(
@@ -184,19 +234,34 @@ def tune_clip_thresholds(
     )
 
 
-def _result(search: Search, objective: str) -> TuningResult:
-    rules = search.run()
-    before, after = search.active(search.start), search.active(rules)
-    reports = {}
-    for at, label in enumerate(search.labels):
-        n_positive = int(search.reference[at].sum())
-        n_negative = search.reference.shape[1] - n_positive
-        f_measures = (math.nan, math.nan)
-        if n_positive:
-            share = Share.of_f_measure(search.reference[at])
-            f_measures = share.value(before[at]), share.value(after[at])
-        note = search.note(at, rules[at])
-        reports[label] = ClassReport(n_positive, n_negative, *f_measures, note)
-    scores = search.score(rules), search.score(search.start)
-    decoding = Decoding(search.labels, tuple(rules))
-    return TuningResult(decoding, search.supervision, objective, *scores, reports)
+def describe_tuning(tuned: TuningResult) -> str:
+    """Return the result in a sentence or two.
+
+    >>> tested = CrossValidation(5, 0.6, gain=0.01, standard_error=0.02, in_sample_score=0.8)
+    >>> kept = Decoding.uniform(["dog"])
+    >>> describe_tuning(TuningResult(kept, "strong", "f_measure", 0.59, 0.59, {}, tested))
+    'nothing changed: f_measure 0.590 -> 0.800 on the clips tuned on, but cross-validated 0.590 ...
+    """
+    tested = tuned.cross_validation
+    source = f"tuned from {tuned.supervision} labels, {tuned.objective}"
+    if tested is None:
+        return f"{source} {tuned.start_score:.3f} -> {tuned.score:.3f} on the clips tuned on"
+    in_sample = f"{tuned.start_score:.3f} -> {tested.in_sample_score:.3f} on the clips tuned on"
+    across = f"{tuned.start_score:.3f} -> {tested.score:.3f}"
+    if not tested.is_gain:
+        return (
+            f"nothing changed: {tuned.objective} {in_sample}, but cross-validated {across}, a gain "
+            f"of {tested.gain:+.3f} that is not above its standard error of "
+            f"{tested.standard_error:.3f}"
+        )
+    return (
+        f"{source} {in_sample}, cross-validated {across}, a gain of {tested.gain:+.3f} with a "
+        f"standard error of {tested.standard_error:.3f}"
+    )
+
+
+def _report(search: Search, at: int, rule: Rule) -> ClassReport:
+    """Return what happened to one class."""
+    n_positive, n_negative = search.sizes(at)
+    before, after = (search.class_f_measure(at, each) for each in (search.start[at], rule))
+    return ClassReport(n_positive, n_negative, before, after, search.note(at, rule))
