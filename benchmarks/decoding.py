@@ -22,13 +22,21 @@ from earmark.experiments.plan import Plan, Run
 from earmark.experiments.run import RunOutput, Workspace, score_events, train_run
 from earmark.files import atomic_write
 from earmark.inference.detector import Detector
-from earmark.inference.tuning import START, tune_clip_thresholds
+from earmark.inference.tuning import tune_clip_thresholds
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "decoding.json"
+# The rule of version 0.2, for all pooling functions alike: where the search starts.
+BEFORE: Mapping[str, float] = {
+    "threshold": 0.5,
+    "low_threshold": 0.1,
+    "median": 0.24,
+    "min_duration": 0.24,
+    "max_gap": 0.24,
+}
 CANDIDATES: Mapping[str, tuple[float, ...]] = {
     "low_threshold": (0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5),
-    "max_gap": (0.0, 0.24, 0.4, 0.56, 0.8, 1.04, 1.28),
+    "max_gap": (0.0, 0.24, 0.4, 0.56, 0.8, 1.04, 1.28, 1.6),
     "threshold": (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
     "median": (0.0, 0.24, 0.4, 0.56, 0.72),
     "min_duration": (0.0, 0.16, 0.24, 0.32, 0.48, 0.64),
@@ -58,7 +66,7 @@ def choose(workspace: Workspace, run: Run) -> dict[str, Mapping[str, float]]:
     path = workspace.model_path(run)
     detector = Detector.load(path) if path.exists() else train_run(workspace, run)
     output = RunOutput.predict(detector, workspace, workspace.compute_features(run))
-    clip_thresholds = tune_clip_thresholds(output.valid, workspace.valid.tags).decoding
+    clip_thresholds = tune_clip_thresholds(output.valid, workspace.valid.tags, BEFORE).decoding
 
     def score(rule: Scores) -> Scores:
         decoding = clip_thresholds
@@ -66,7 +74,7 @@ def choose(workspace: Workspace, run: Run) -> dict[str, Mapping[str, float]]:
             decoding = decoding.replaced(label, **rule)
         return score_events(output, workspace, decoding)[0]
 
-    rule = dict(START)
+    rule = dict(BEFORE)
     before = best = score(rule)
     moved = True
     while moved:

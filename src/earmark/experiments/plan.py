@@ -11,6 +11,8 @@ the folder `audio` next to it.
                             audio, one folder with all recordings; negatives and valid_negatives,
                             folders of recordings without any class; labels, if the training table
                             does not contain all of them
+    [decoding]              the rule from which thresholds are tuned, in the fields of
+                            `earmark.inference.Rule`; by default that of each pooling function
     [settings.training]     settings of all configurations, in the sections of
                             `earmark.training.settings`
     [grid]                  seeds = 5; then one table per axis, with names and what they change:
@@ -36,7 +38,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,10 +46,12 @@ from typing import Any, NamedTuple
 from earmark.audio.decode import find_audio
 from earmark.config import build, read_toml
 from earmark.errors import DataError, SettingError, choose
-from earmark.inference.tuning.tune import START
+from earmark.inference.decoding import Rule
+from earmark.inference.tuning import default_rule
 from earmark.training.settings import Settings
 
 NEGATIVES = ("negatives", "valid_negatives")  # folders; the other paths of a plan are tables
+TABLES = ("data", "decoding", "preset", "settings", "grid", "configurations")
 SCORING = 3  # version of what `earmark.experiments.run` measures; raise it when that changes
 
 
@@ -145,6 +149,7 @@ class Run:
         stored_as: name of the configuration in result files, if it is another.
         negatives: folder of recordings without any class, to train on.
         valid_negatives: the same for validation.
+        rule: from which thresholds are tuned, in the fields of `Rule`.
 
     >>> run = Run("single", 3, Settings(), Path("weak.tsv"), None, "", "")
     >>> run.key, run.depth
@@ -163,6 +168,7 @@ class Run:
     stored_as: str = ""
     negatives: Path | None = None
     valid_negatives: Path | None = None
+    rule: Mapping[str, float] = field(default_factory=lambda: default_rule("linear"))
 
     @property
     def depth(self) -> int:
@@ -248,6 +254,7 @@ class Plan:
     base: Settings
     audio: Path | None = None
     labels: tuple[str, ...] = ()
+    decoding: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -263,9 +270,7 @@ class Plan:
         source = Path(path)
         tree = read_toml(source)
         for name in tree:
-            choose(
-                f"table in {source}", name, ("data", "preset", "settings", "grid", "configurations")
-            )
+            choose(f"table in {source}", name, TABLES)
         if "data" not in tree:
             raise SettingError(f"{source} needs a table [data] with train, valid and test.")
         tables = build(DataConfig, "data", tree["data"])
@@ -284,7 +289,9 @@ class Plan:
                 f"{source} sets training.seed; remove it and set the number of runs instead, as "
                 "in seeds = 5: their seeds are 0 to 4."
             )
-        plan = cls(source, folder, paths, configurations, base, audio, tables.labels)
+        decoding = asdict(build(Rule, "decoding", tree["decoding"])) if "decoding" in tree else {}
+        decoding = {name: decoding[name] for name in tree.get("decoding", {})}
+        plan = cls(source, folder, paths, configurations, base, audio, tables.labels, decoding)
         plan._check()
         return plan
 
@@ -354,6 +361,7 @@ class Plan:
         trained_on = _fingerprint(
             settings.deciding(), self.labels, *map(_digest, training), *needed
         )
+        rule = self.decoding or default_rule(settings.model.pooling)
         scored = [tables[table] for table in ("test", "valid_events") if table in tables]
         return Run(
             name,
@@ -362,11 +370,13 @@ class Plan:
             tables["train"],
             events,
             trained_on,
-            _fingerprint(trained_on, SCORING, dict(START), *map(_digest, scored)),
+            _fingerprint(trained_on, SCORING, dict(rule), *map(_digest, scored)),
             teachers,
             members,
             stored_as,
-            *folders,
+            folders[0],
+            folders[1],
+            rule,
         )
 
     def _runs_of(self, name: str) -> tuple[Run, ...]:

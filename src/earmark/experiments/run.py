@@ -268,7 +268,7 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
         kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
         training = {name: detector.bundle.training[name] for name in kept}
     decodings = {
-        name: tune_clip_thresholds(output.valid, workspace.valid.tags, **choices).decoding
+        name: tune_clip_thresholds(output.valid, workspace.valid.tags, run.rule, **choices).decoding
         for name, choices in FROM_TAGS.items()
     }
     if workspace.valid_events:

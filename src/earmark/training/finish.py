@@ -24,7 +24,7 @@ from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import SUFFIX, Bundle, validation_table
 from earmark.inference.predictor import predict_clips
-from earmark.inference.tuning import TuningResult, tune_clip_thresholds
+from earmark.inference.tuning import TuningResult, default_rule, tune_clip_thresholds
 from earmark.metrics.clip import clip_scores
 from earmark.plots import plot_history, save
 from earmark.runtime.device import resolve_device
@@ -103,7 +103,8 @@ def build_bundle(
         attribution=record.attribution,
     )
     scores = predict_clips(Detector(bundle, device).predictor, store, valid, settings.features)
-    tuned = tune_clip_thresholds(scores, valid.tags)
+    rule = default_rule(settings.model.pooling)
+    tuned = tune_clip_thresholds(scores, valid.tags, rule)
     logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
     classes = score_classes(scores, valid, tuned.decoding)
     training = {

@@ -23,15 +23,17 @@ from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.files import atomic_path, atomic_write
 from earmark.frames import FrameScores, Reals, pooled_length
-from earmark.inference.decoding import Decoding, find_runs
+from earmark.inference.decoding import find_runs
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import load_bundle
 from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.training.settings import Settings
 
-# A tagged sound has frames, even if the teachers are not sure of any: those above this share of its
-# highest probability.
+# An event of a tagged sound: where its probability reaches the first of these, or the second as a
+# share of its peak if that is lower, since the sound is known to be there; gaps are in seconds.
+_LOW_THRESHOLD = 0.1
 _PEAK_SHARE = 0.3
+_MAX_GAP = 0.8
 
 
 class PseudoLabels:
@@ -135,8 +137,7 @@ def write_pseudo_labels(
     )
     tags = clips.targets.numpy()
     if kind == "events":
-        decoding = bundles[0].decoding
-        labels = [mark_events(own, tag, decoding) for own, tag in zip(scores, tags, strict=True)]
+        labels = [mark_events(own, tag) for own, tag in zip(scores, tags, strict=True)]
     else:
         labels = [own.scores * tag for own, tag in zip(scores, tags, strict=True)]
     note.unlink(missing_ok=True)
@@ -145,28 +146,22 @@ def write_pseudo_labels(
     atomic_write(note, text)
 
 
-def mark_events(scores: FrameScores, tags: Reals, decoding: Decoding) -> Reals:
+def mark_events(scores: FrameScores, tags: Reals) -> Reals:
     """Return 1 within the events of the tagged classes, and 0 elsewhere.
-
-    The classes are known to be there, so that neither the clip-level nor the high threshold counts:
-    an event is where scores reach the low threshold, or a share of their peak if that is lower.
-    Gaps are filled as in the decoding.
 
     Shape: `tags` (classes,), 1 or 0 -> (frames, classes).
 
     >>> from earmark.frames import FrameGrid
     >>> scores = FrameScores([[0.0], [0.2], [0.0], [0.9], [0.3]], ["dog"], FrameGrid(12.5))
-    >>> decoding = Decoding.uniform(["dog"], 0.5, low_threshold=0.1, max_gap=0.1)
-    >>> mark_events(scores, np.ones(1), decoding)[:, 0]
+    >>> mark_events(scores, np.ones(1))[:, 0]
     array([0., 1., 1., 1., 1.])
     """
     marks = np.zeros(scores.scores.shape)
     grid = scores.grid
     assert grid is not None  # a network has one
     for column in np.flatnonzero(tags):
-        values, rule = scores.scores[:, column], decoding.rules[column]
-        active = values >= min(rule.low_threshold, _PEAK_SHARE * float(values.max()))
-        runs = find_runs(active, active, grid.index(rule.max_gap), 1)
-        for start, stop in zip(*runs, strict=True):
+        values = scores.scores[:, column]
+        active = values >= min(_LOW_THRESHOLD, _PEAK_SHARE * float(values.max()))
+        for start, stop in zip(*find_runs(active, active, grid.index(_MAX_GAP), 1), strict=True):
             marks[start:stop, column] = 1.0
     return marks

@@ -33,10 +33,10 @@ Whatever is found is never worse than `start` on the data it was tuned on, unles
 """
 
 from earmark.inference.tuning.cross_validation import CrossValidation
+from earmark.inference.tuning.defaults import DEFAULTS, default_rule
 from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.objectives import OBJECTIVES
 from earmark.inference.tuning.tune import (
-    START,
     ClassReport,
     TuningResult,
     describe_tuning,
@@ -45,12 +45,13 @@ from earmark.inference.tuning.tune import (
 )
 
 __all__ = [
+    "DEFAULTS",
     "OBJECTIVES",
-    "START",
     "ClassReport",
     "CrossValidation",
     "SearchGrid",
     "TuningResult",
+    "default_rule",
     "describe_tuning",
     "tune_clip_thresholds",
     "tune_decoding",

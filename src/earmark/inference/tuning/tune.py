@@ -9,22 +9,11 @@ from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, Rule
 from earmark.inference.tuning.cross_validation import CrossValidation, cross_validate
+from earmark.inference.tuning.defaults import default_rule
 from earmark.inference.tuning.event_search import CollarSearch, SearchGrid, SegmentSearch
 from earmark.inference.tuning.objectives import OBJECTIVES, Bounds
 from earmark.inference.tuning.search import Search
 from earmark.inference.tuning.tag_search import TagSearch
-
-# Where `tune_clip_thresholds` starts. Tags say nothing about time, so these are ours and stay: a
-# median against single frames, hysteresis since an event need not be loud throughout, and gaps and
-# events shorter than three frames are taken for noise. Tags say which clips contain a class: that
-# is what the clip-level threshold is tuned from.
-START: Mapping[str, float] = {
-    "threshold": 0.5,
-    "low_threshold": 0.1,
-    "median": 0.24,
-    "min_duration": 0.24,
-    "max_gap": 0.24,
-}
 
 SHRINKAGE = 1.0  # a unit of distance weighs as one clip; measured by benchmarks/tuning.py
 N_FOLDS = 5
@@ -209,13 +198,18 @@ def tune_decoding(
 def tune_clip_thresholds(
     scores: Sequence[FrameScores],
     tags: Sequence[Collection[str]],
+    rule: Mapping[str, float] | None = None,
     threshold_from: str = "start",
     shared: bool = False,
 ) -> TuningResult:
-    """Return the decoding that `earmark train` gives: `START`, clip-level thresholds from tags.
+    """Return the decoding that `earmark train` gives: one rule, clip-level thresholds from tags.
 
-    With `threshold_from="tags"` the thresholds of the frames are tuned before, as well; with
-    `shared` all classes get the same.
+    Args:
+        scores: of each clip, with clip-level scores.
+        tags: the labels of each clip.
+        rule: of all classes, in the fields of `Rule`; by default that of linear pooling.
+        threshold_from: "start", or "tags" to tune the thresholds of the frames before, as well.
+        shared: give all classes the same thresholds.
 
     >>> from earmark.frames import FrameGrid
     >>> clips = [
@@ -224,10 +218,11 @@ def tune_clip_thresholds(
     >>> tune_clip_thresholds(clips, [(), ["dog"]]).decoding["dog"].clip_threshold
     0.4
     """
+    rule = default_rule("linear") if rule is None else rule
     return tune_decoding(
         scores,
         tags=tags,
-        start=Decoding.uniform(scores[0].labels, **START) if scores else None,
+        start=Decoding.uniform(scores[0].labels, **rule) if scores else None,
         threshold_from=threshold_from,
         shared=shared,
         objective="f_measure",

@@ -1,0 +1,30 @@
+"""The default rule of each pooling function: what tags cannot say about when a sound ends.
+
+Conventions: one rule for all classes, in the fields of `Rule`; the clip-level threshold is left to
+tuning. Frame-level scores of a network that learned from tags are high at the clearest part of a
+sound, so that events begin at one threshold, continue down to a much lower one, and have gaps
+filled. How far depends on the pooling function. The numbers are those of
+`python -m benchmarks.decoding` (benchmarks/results/decoding.json): they were chosen on sounds of
+other classes, whose onsets and offsets are known.
+"""
+
+from collections.abc import Mapping
+
+DEFAULTS: Mapping[str, Mapping[str, float]] = {
+    "linear": {
+        "threshold": 0.5,
+        "low_threshold": 0.1,
+        "median": 0.24,
+        "min_duration": 0.24,
+        "max_gap": 0.8,
+    },
+}
+
+
+def default_rule(pooling: str) -> Mapping[str, float]:
+    """Return the rule of a pooling function; that of linear pooling for one without its own.
+
+    >>> default_rule("linear")["low_threshold"] < default_rule("linear")["threshold"]
+    True
+    """
+    return DEFAULTS.get(pooling, DEFAULTS["linear"])
