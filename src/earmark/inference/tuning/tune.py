@@ -26,7 +26,7 @@ START: Mapping[str, float] = {
     "max_gap": 0.24,
 }
 
-SHRINKAGE = 1.0  # a unit of distance weighs as one clip; measured by benchmarks/tuning.py
+SHRINKAGE = 1.0  # a unit of distance weighs as one clip; chosen with benchmarks/tuning.py
 N_FOLDS = 5
 
 
