@@ -15,7 +15,7 @@ from earmark.inference.tuning.objectives import OBJECTIVES, Bounds
 from earmark.inference.tuning.search import Search
 from earmark.inference.tuning.tag_search import TagSearch
 
-SHRINKAGE = 1.0  # a unit of distance weighs as one clip; measured by benchmarks/tuning.py
+SHRINKAGE = 1.0  # a unit of distance weighs as one clip; chosen with benchmarks/tuning.py
 N_FOLDS = 5
 
 
