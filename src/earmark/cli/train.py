@@ -10,6 +10,7 @@ import typer
 from earmark.cli.app import (
     AudioOption,
     DeviceOption,
+    EncoderOption,
     JsonOption,
     ModelOption,
     RegistryCommand,
@@ -39,10 +40,18 @@ def train(
         list[Path] | None,
         typer.Option("--teacher", help="Teacher model for self-training; may be repeated."),
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="Pretrained encoder: its TOML file, or a file with one beside it."),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("run"),
     preset: Annotated[
-        str, typer.Option(help="One of {earmark.training.settings:PRESETS}.")
-    ] = "fast",
+        str | None,
+        typer.Option(
+            help="One of {earmark.training.settings:PRESETS}; by default fast, or encoder with "
+            "--encoder."
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
     overrides: Annotated[
         list[str] | None,
@@ -89,6 +98,7 @@ def train(
             valid_audio=valid_audio,
             strong=strong,
             teachers=teachers or (),
+            encoder=encoder,
             preset=preset,
             config=config,
             overrides=overrides or (),
@@ -127,6 +137,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", help="Model file to write; by default in place.")
     ] = None,
+    encoder: EncoderOption = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -135,7 +146,7 @@ def tune(
     from earmark.training import api
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
-    detector = Detector.load(model, device=device)
+    detector = Detector.load(model, device=device, encoder=encoder)
     detector, tuned = api.tune(detector, valid, audio, strong=strong, shared=shared, **choices)
     path = detector.save(out or model)
     if as_json:

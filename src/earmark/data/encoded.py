@@ -50,8 +50,8 @@ def feature_blocks(
         return
     encoder, normalise = open_encoder(config), Normalise(config.mean, config.std)
     takes_samples = config.encoder.input == "waveform"
-    inputs = map(torch.as_tensor, blocks) if takes_samples else log_mel_blocks(blocks, config.log_mel)
-    for piece in encoder.stream(each.detach().float().cpu() for each in inputs):
+    inputs = blocks if takes_samples else log_mel_blocks(blocks, config.log_mel)
+    for piece in encoder.stream(torch.as_tensor(each).detach().float().cpu() for each in inputs):
         yield normalise(piece)
 
 
@@ -68,9 +68,9 @@ def open_encoder(config: FeatureConfig) -> Encoder:
     return _opened(config.raw, config.encoder.file)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _opened(config: FeatureConfig, file: str) -> Encoder:
-    """Return an encoder that stays open; the file is an argument as equal configs may differ in it."""
+    """Return an encoder that stays open; equal configurations may differ in its file."""
     assert config.encoder is not None
     silence = 0.0 if config.encoder.input == "waveform" else log(config.log_offset)
     return Encoder(replace(config.encoder, file=file), config.input_hop, silence)
@@ -110,16 +110,12 @@ def read_encoder(source: str | os.PathLike[str]) -> FeatureConfig:
             )
         tables, where = read_toml(described), str(described)
         own = dict(_table(tables, "encoder", where))
-        if path.suffix != ".toml":
-            own["file"] = str(path)
-        elif own.get("file"):
-            own["file"] = str(path.parent / str(own["file"]))
+        if own.get("file") or path.suffix != ".toml":
+            own["file"] = encoder_file(path)
         own.setdefault("kind", Path(own.get("file", "")).suffix.removeprefix("."))
     for name in tables:
         choose("table", name, ("encoder", "features"), SettingError, where)
     choose("kind of encoder, which register_encoder makes known,", own["kind"], known_kinds())
-    if own.get("file"):
-        own["file"] = str(Path(own["file"]).resolve())
     file = Path(own["file"]) if own.get("file") else None
     own["sha256"] = digest(file, None if file else _module_of(own["kind"]))
     config = build(
@@ -128,6 +124,21 @@ def read_encoder(source: str | os.PathLike[str]) -> FeatureConfig:
         {**_table(tables, "features", where), "encoder": build(EncoderConfig, "encoder", own)},
     )
     return with_n_features(config)
+
+
+def encoder_file(source: str | os.PathLike[str]) -> str:
+    """Return the path of an encoder's own file, which a TOML file may name.
+
+    >>> encoder_file("/models/yamnet.tflite")
+    '/models/yamnet.tflite'
+    """
+    path = Path(source)
+    if path.suffix == ".toml":
+        file = _table(read_toml(path), "encoder", str(path)).get("file")
+        if not file:
+            raise SettingError(f"{path} names no file of an encoder.")
+        path = path.parent / str(file)
+    return str(path.resolve())
 
 
 def with_n_features(config: FeatureConfig) -> FeatureConfig:

@@ -448,7 +448,8 @@ def mel_filters(config: FeatureConfig) -> NDArray[np.float32]:
     >>> mel_filters(FeatureConfig()).shape
     (80, 641)
     """
-    bins = np.arange(config.fft_samples // 2 + 1) * (config.sample_rate / config.fft_samples)
+    bin_numbers = np.arange(config.fft_samples // 2 + 1, dtype=np.float64)
+    bins = bin_numbers * (config.sample_rate / config.fft_samples)
     if config.mel_scale == "htk":
         low, high = _hz_to_htk(np.array([config.f_min, config.f_max]))
         corners = np.linspace(low, high, config.n_mels + 2)[:, None]

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,13 +162,15 @@ def _of_tflite(config: EncoderConfig) -> Encode:
     if config.tensor:
         target = tensors[choose("tensor", config.tensor, tensors, SettingError, config.file)]
     scale, zero = target["quantization"]
+    lock = Lock()  # an interpreter holds its tensors, and several threads may want it
 
     def encode(patches: Floats32) -> Floats32:
         rows = []
         for patch in patches:  # the batch of a TFLite file is fixed, mostly to 1
-            interpreter.set_tensor(source["index"], patch.reshape(source["shape"]))
-            interpreter.invoke()
-            values = interpreter.get_tensor(target["index"]).astype(np.float32)
+            with lock:
+                interpreter.set_tensor(source["index"], patch.reshape(source["shape"]))
+                interpreter.invoke()
+                values = interpreter.get_tensor(target["index"]).astype(np.float32)
             rows.append((values - zero) * np.float32(scale) if scale else values)
         return np.concatenate(rows)
 
