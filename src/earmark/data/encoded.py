@@ -29,7 +29,7 @@ from torch import Tensor
 from earmark.config import build, read_toml
 from earmark.data.features import FeatureConfig, Normalise, log_mel_blocks
 from earmark.encoders.config import EncoderConfig
-from earmark.encoders.runtimes import ENCODERS, digest, known_kinds, make_module
+from earmark.encoders.runtimes import ENCODERS, check_kind, digest, make_module, source_of
 from earmark.encoders.stream import Encoder
 from earmark.errors import SettingError, choose
 
@@ -65,12 +65,12 @@ def open_encoder(config: FeatureConfig) -> Encoder:
     earmark.errors.SettingError: There is no encoder nowhere.onnx; pass where it is as encoder=...
     """
     assert config.encoder is not None
-    return _opened(config.raw, config.encoder.file)
+    return _opened(config.raw, config.encoder.file, source_of(config.encoder))
 
 
 @lru_cache(maxsize=4)
-def _opened(config: FeatureConfig, file: str) -> Encoder:
-    """Return an encoder that stays open; equal configurations may differ in its file."""
+def _opened(config: FeatureConfig, file: str, source: object) -> Encoder:
+    """Return an encoder that stays open; equal configurations may differ in file and source."""
     assert config.encoder is not None
     silence = 0.0 if config.encoder.input == "waveform" else log(config.log_offset)
     return Encoder(replace(config.encoder, file=file), config.input_hop, silence)
@@ -115,7 +115,7 @@ def read_encoder(source: str | os.PathLike[str]) -> FeatureConfig:
         own.setdefault("kind", Path(own.get("file", "")).suffix.removeprefix("."))
     for name in tables:
         choose("table", name, ("encoder", "features"), SettingError, where)
-    choose("kind of encoder, which register_encoder makes known,", own["kind"], known_kinds())
+    check_kind(own["kind"])
     file = Path(own["file"]) if own.get("file") else None
     own["sha256"] = digest(file, None if file else _module_of(own["kind"]))
     config = build(

@@ -78,10 +78,9 @@ def load_encoder(config: EncoderConfig) -> Encode:
         ...
     earmark.errors.SettingError: There is no encoder nowhere.onnx; pass where it is as encoder=...
     """
+    check_kind(config.kind)
     file = Path(config.file) if config.file else None
     module = make_module(config.kind, file) if config.kind in ENCODERS else None
-    if config.kind not in ENCODERS:
-        choose("kind of encoder, which register_encoder makes known,", config.kind, known_kinds())
     found = digest(file, module)
     if config.sha256 and found != config.sha256:
         raise SettingError(
@@ -93,13 +92,15 @@ def load_encoder(config: EncoderConfig) -> Encode:
     return lambda patches: _as_frames(encode(patches), config)
 
 
-def known_kinds() -> list[str]:
-    """Return the kinds of encoders: file formats and registered modules.
+def check_kind(kind: str) -> None:
+    """Raise `SettingError` unless a kind is a file format or a registered module.
 
-    >>> known_kinds()[:2]
-    ['tflite', 'onnx']
+    >>> check_kind("onxx")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no kind of encoder 'onxx'; did you mean 'onnx'? ...
     """
-    return [*RUNTIMES, *ENCODERS]
+    choose("kind of encoder", kind, [*RUNTIMES, *ENCODERS])
 
 
 def digest(file: Path | None, module: nn.Module | None = None) -> str:
@@ -109,15 +110,35 @@ def digest(file: Path | None, module: nn.Module | None = None) -> str:
     'e3b0c442'
     """
     if file is not None:
-        if not file.is_file():
-            raise SettingError(f"There is no encoder {file}; pass where it is as encoder=...")
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    content = hashlib.sha256()
+        return hashlib.sha256(_existing(file).read_bytes()).hexdigest()
     if module is None:
-        raise SettingError("An encoder of this kind needs a file.")
+        raise SettingError("An encoder that is not a registered module needs a file.")
+    content = hashlib.sha256()
     for name, value in module.state_dict().items():
         content.update(name.encode() + value.cpu().numpy().tobytes())
     return content.hexdigest()
+
+
+def source_of(config: EncoderConfig) -> tuple[Any, ...]:
+    """Return what changes when an encoder's file or module is replaced; raise if it is missing.
+
+    >>> source_of(EncoderConfig("onnx", patch=1.0, hop=1.0, file="nowhere.onnx"))
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no encoder nowhere.onnx; pass where it is as encoder=...
+    """
+    registered = ENCODERS.get(config.kind)
+    factory = None if registered is None else registered.factory
+    if not config.file:
+        return (factory,)
+    stat = _existing(Path(config.file)).stat()
+    return factory, stat.st_size, stat.st_mtime_ns
+
+
+def _existing(file: Path) -> Path:
+    if not file.is_file():
+        raise SettingError(f"There is no encoder {file}; pass where it is as encoder=...")
+    return file
 
 
 def make_module(kind: str, file: Path | None) -> nn.Module:
@@ -128,9 +149,7 @@ def make_module(kind: str, file: Path | None) -> nn.Module:
     False
     >>> del ENCODERS["same"]
     """
-    if file is not None and not file.is_file():
-        raise SettingError(f"There is no encoder {file}; pass where it is as encoder=...")
-    module = ENCODERS[kind].factory(file)
+    module = ENCODERS[kind].factory(None if file is None else _existing(file))
     if not isinstance(module, nn.Module):
         raise SettingError(f"The encoder {kind!r} must make an nn.Module. Got {module!r}.")
     return module.eval()
