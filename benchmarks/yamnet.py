@@ -6,7 +6,8 @@ frame every 0.08 or 0.16 s costs little more than one every 0.32 s. A frame is t
 frequency; that of a patch is the mean over its frames, too. Weights are 8-bit numbers as in the
 file, activations are floating point.
 
-Conventions: log-mels are (batch, frames, 64), 100 frames per second; see `benchmarks/yamnet.toml`.
+Conventions: log-mels are (batch, frames, 64), 100 frames per second. `benchmarks/yamnet.toml`
+describes the patches, `benchmarks/yamnet_frames.toml` the frames, after a call of `register`.
 """
 
 import re
@@ -16,9 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
+from earmark.encoders import register_encoder
+
 STRIDES = {1: 2, 4: 2, 8: 2, 12: 2, 24: 2}  # layer -> stride; all others have 1
+WIDTHS = {1: 32, 3: 64, 5: 128, 7: 128, 9: 256, 11: 256, 25: 1024, 27: 1024}  # others: 512
 N_LAYERS = 27
-FRAME = 0.01  # seconds per log-mel frame
+STRIDE = 8  # log-mel frames per frame of the registered module: 0.08 s
 
 
 class Yamnet(nn.Module):
@@ -28,18 +32,16 @@ class Yamnet(nn.Module):
         stride: log-mel frames per output frame: 32 as in the file, 16 or 8.
     """
 
-    def __init__(self, stride: int = 8) -> None:
+    def __init__(self, stride: int = STRIDE) -> None:
         super().__init__()
         self.layers = nn.ModuleList()
-        self.strides: list[tuple[int, int]] = []  # in time and frequency
         n_in, in_time, dilation = 1, 1, 1
-        widths = {1: 32, 3: 64, 5: 128, 7: 128, 9: 256, 11: 256, 25: 1024, 27: 1024}
         for number in range(1, N_LAYERS + 1):
             step = STRIDES.get(number, 1)
             # Where the output would be coarser than wanted, later layers are dilated instead.
             step_in_time = step if in_time * step <= stride else 1
             depthwise = number % 2 == 0
-            n_out = n_in if depthwise else widths.get(number, 512)
+            n_out = n_in if depthwise else WIDTHS.get(number, 512)
             layer = nn.Conv2d(
                 n_in,
                 n_out,
@@ -69,7 +71,7 @@ def _pad(maps: Tensor, layer: nn.Conv2d) -> Tensor:
     return F.pad(maps, (in_frequency, 1, in_time * dilation, dilation))
 
 
-def read_yamnet(path: str | Path, stride: int = 8) -> Yamnet:
+def read_yamnet(path: str | Path, stride: int = STRIDE) -> Yamnet:
     """Return the module with the weights of a TFLite file."""
     from ai_edge_litert.interpreter import Interpreter
 
@@ -97,3 +99,29 @@ def read_yamnet(path: str | Path, stride: int = 8) -> Yamnet:
             layer.weight.copy_(kernels[number])
             layer.bias.copy_(biases[number])
     return model.eval().to(memory_format=torch.channels_last)
+
+
+class Shift(nn.Module):
+    """Delays log-mels (batch, frames, mels) by some frames.
+
+    Since strides are padded behind only, output frame i depends on input around
+    (i + 1) * stride; half a stride later it is centred on what it covers.
+    """
+
+    def __init__(self, n_frames: int) -> None:
+        super().__init__()
+        self.n_frames = n_frames
+
+    def forward(self, log_mel: Tensor) -> Tensor:
+        """See the class."""
+        return F.pad(log_mel, (0, 0, self.n_frames, -self.n_frames))
+
+
+def register() -> None:
+    """Make the module known to Earmark as the encoder "yamnet"."""
+
+    def make(file: Path | None) -> nn.Module:
+        assert file is not None, "yamnet needs its TFLite file"
+        return nn.Sequential(Shift(STRIDE // 2), read_yamnet(file))
+
+    register_encoder("yamnet", make)

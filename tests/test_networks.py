@@ -11,7 +11,7 @@ from earmark.training.settings import Settings
 
 SMALL = {
     "crnn": {"n_mels": 20, "channels": [4, 4], "pools": [[2, 2], [2, 2]], "last_channels": 8},
-    "head": {"n_features": 20, "n_hidden": 8, "n_convolutions": 2},
+    "head": {"n_features": 20, "n_hidden": 8, "n_convolutions": 2, "input_pool": 2},
 }
 
 

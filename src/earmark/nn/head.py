@@ -1,7 +1,7 @@
 """A small network on the embeddings of a pretrained encoder.
 
 Each feature of the encoder is a map with one mel: a projection, then convolutions in time, all with
-batch norm, a rectifier and dropout. Time is not pooled; the encoder has chosen the frame rate.
+batch norm, a rectifier and dropout. An encoder with short hops may have its frames averaged before.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 from torch import Tensor, nn
 
 from earmark.errors import SettingError
-from earmark.nn.layers import Convolution, Dropout, MapLayer
+from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer
 from earmark.nn.network import Network, NetworkConfig
 
 
@@ -21,6 +21,7 @@ class HeadConfig(NetworkConfig):
     Args:
         n_classes: number of classes.
         n_features: values per frame of the encoder.
+        input_pool: frames of the encoder that are averaged to one.
         n_hidden: maps of the projection and of the convolutions.
         n_convolutions: convolutions in time, after the projection; 0 is none.
         kernel: frames of a convolution, odd.
@@ -40,6 +41,7 @@ class HeadConfig(NetworkConfig):
 
     n_classes: int
     n_features: int = 80
+    input_pool: int = 1
     n_hidden: int = 256
     n_convolutions: int = 1
     kernel: int = 3
@@ -52,7 +54,8 @@ class HeadConfig(NetworkConfig):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stages", tuple(self.stages))
-        self.check([self.n_features, self.n_hidden, self.kernel, self.n_convolutions + 1])
+        sizes = [self.n_features, self.input_pool, self.n_hidden, self.kernel]
+        self.check([*sizes, self.n_convolutions + 1])
         if self.kernel % 2 == 0:
             raise SettingError(f"kernel must be odd, to keep frames in place. Got {self.kernel}.")
         if not 0 <= self.input_dropout < 1:
@@ -83,6 +86,7 @@ class Head(Network):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__(config)
+        self.input_pool = AveragePool((config.input_pool, 1))
         self.input_dropout = Dropout(config.input_dropout)
         self.projection = Convolution(config.n_features, config.n_hidden, 1, gated=False)
         self.convolutions = nn.ModuleList()
@@ -103,5 +107,5 @@ class Head(Network):
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
         """See `Network.map_layers`."""
-        layers = [self.input_dropout, self.projection, *self.convolutions]
+        layers = [self.input_pool, self.input_dropout, self.projection, *self.convolutions]
         return [("", layer) for layer in cast("list[MapLayer]", layers)]
