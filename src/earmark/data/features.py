@@ -245,13 +245,18 @@ class FeatureConfig:
         """
         return self if self.encoder is None else replace(self.raw, encoder=None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, places: bool = True) -> dict[str, Any]:
         """Return plain values for a file, without newer fields (`ADDED`) at their defaults.
+
+        Args:
+            places: whether to include where the file of an encoder is, which decides nothing.
 
         >>> "spectrum" in FeatureConfig().to_dict()
         False
         """
         values, fields = asdict(self), self.__dataclass_fields__
+        if self.encoder is not None and not places:
+            del values["encoder"]["file"]
         same = [name for name in ADDED if values[name] == fields[name].default]
         return {name: value for name, value in values.items() if name not in same}
 

@@ -288,10 +288,8 @@ def _check_sources(folder: Path, clips: Mapping[str, Clip], files: Paths) -> Non
 
 def _settings_of(config: FeatureConfig) -> dict[str, Any]:
     """Return the settings that raw features depend on: no normalisation, no place of a file."""
-    settings = {k: v for k, v in config.to_dict().items() if k not in ("mean", "std")}
-    if "encoder" in settings:
-        settings["encoder"] = {k: v for k, v in settings["encoder"].items() if k != "file"}
-    return settings
+    settings = config.to_dict(places=False)
+    return {name: value for name, value in settings.items() if name not in ("mean", "std")}
 
 
 def _statistics(clips: Iterable[Frames16]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

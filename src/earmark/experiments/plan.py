@@ -7,6 +7,7 @@ relative to the data folder, by default the folder of the plan. The recordings o
 the folder `audio` next to it.
 
     preset = "fast"         starting point of all settings; stands before any table
+    encoder = "x.toml"      pretrained encoder of all configurations, relative to the plan
     [data]                  tables: train, valid and test; optional: train_events and valid_events;
                             audio, one folder with all recordings; labels, if the training table
                             does not contain all of them
@@ -40,6 +41,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from earmark.config import build, read_toml
+from earmark.data.encoded import read_encoder
 from earmark.errors import DataError, SettingError, choose
 from earmark.inference.tuning.tune import START
 from earmark.training.settings import Settings
@@ -253,9 +255,8 @@ class Plan:
         source = Path(path)
         tree = read_toml(source)
         for name in tree:
-            choose(
-                f"table in {source}", name, ("data", "preset", "settings", "grid", "configurations")
-            )
+            known = ("data", "preset", "encoder", "settings", "grid", "configurations")
+            choose(f"table in {source}", name, known)
         if "data" not in tree:
             raise SettingError(f"{source} needs a table [data] with train, valid and test.")
         tables = build(DataConfig, "data", tree["data"])
@@ -265,7 +266,9 @@ class Plan:
         folder = source.parent if data is None else Path(data)
         paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
         audio = paths.pop("audio", None)
-        base = Settings.load(tree.get("preset", "fast"))
+        features = read_encoder(source.parent / tree["encoder"]) if "encoder" in tree else None
+        preset = tree.get("preset", "fast" if features is None else "encoder")
+        base = Settings.load(preset, features=features)
         configurations = _build_configurations(tree, source)  # checks that tables are tables
         base = base.changed(tree.get("settings", {}), str(source))
         changes = [tree.get("settings", {}), *(x.settings for x in configurations.values())]

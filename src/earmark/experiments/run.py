@@ -180,7 +180,7 @@ class Workspace:
 
         There is one per training table, since two of them may use the same file names.
         """
-        content = [str(run.train.resolve()), run.settings.features.raw.to_dict()]
+        content = [str(run.train.resolve()), run.settings.features.raw.to_dict(places=False)]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         return self.folder / f"{FEATURES}-{digest}"
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from earmark.config import build, read_toml
-from earmark.data.features import ADDED as ADDED_FEATURES
 from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError, choose
 from earmark.nn.head import HeadConfig
@@ -37,7 +36,7 @@ FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
 }
 # Section -> settings that are newer than the first results: at their defaults they are left out of
 # fingerprints, so that those results stay valid.
-ADDED: Mapping[str, Sequence[str]] = {"training": ("monitor",), "features": ADDED_FEATURES}
+ADDED: Mapping[str, Sequence[str]] = {"training": ("monitor",)}
 # Augmentations of powers, which the features of an encoder are not.
 OF_LOG_MELS = ("gain_db", "eq_db", "mixing", "n_mel_masks")
 
@@ -260,15 +259,13 @@ class Settings:
         >>> Settings().deciding()["training"]["average"]
         0.0
         """
-        tree = self.to_dict()
+        tree = self.to_dict() | {"features": self.features.to_dict(places=False)}
         for name in ("threads", "checkpoint_seconds"):
             del tree["training"][name]
         for section, added in ADDED.items():
             for name in added:
                 if tree[section][name] == _SECTIONS[section].__dataclass_fields__[name].default:
                     del tree[section][name]
-        if self.features.encoder is not None:
-            del tree["features"]["encoder"]["file"]  # its sha256 decides
         for section, names in FIRST_NAMES.items():
             for name, first in names.items():
                 tree[section][first] = tree[section].pop(name)
