@@ -352,11 +352,10 @@ PRESETS: dict[str, Settings] = {
     # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
     "fast": Settings(model=MODELS["fast"], training=TrainingConfig(batch_size=32)),
-    # On the embeddings of a pretrained encoder: see docs/encoders.md.
+    # On the embeddings of a pretrained encoder: see docs/encoders.md. Mixup did not help there.
     "encoder": Settings(
         model=HeadConfig(n_classes=1),
-        training=TrainingConfig(batch_size=32, max_epochs=20, schedule="cosine"),
-        augment=AugmentConfig(mixup=0.5),
+        training=TrainingConfig(batch_size=32, max_epochs=12, schedule="cosine"),
     ),
     # The best recipe of docs/results.md without teacher models: "8x epochs, wider" of
     # `benchmarks/detector.toml`. Its 16 epochs were measured on 6,000 scenes; smaller data sets
