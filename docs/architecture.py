@@ -7,7 +7,7 @@ from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, save
 # Rows from the foundation upwards; a package imports only from rows below it.
 ROWS = (
     ("errors",),
-    ("config", "files", "frames", "runtime", "pooling"),
+    ("config", "files", "frames", "runtime", "pooling", "encoders"),
     ("tensors", "formats", "audio"),
     ("synth", "data", "nn", "metrics"),
     ("plots", "inference"),

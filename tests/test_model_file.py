@@ -155,7 +155,7 @@ def test_labels_network_features_and_decoding_must_agree():
         replace(make(), labels=("dog",))
     with pytest.raises(SettingError, match="must be the same"):
         replace(make(), labels=LABELS[::-1])
-    with pytest.raises(SettingError, match="takes 80 mels, and the features have 64"):
+    with pytest.raises(SettingError, match="takes 80 values per frame, and the features have 64"):
         replace(make(), feature_config=FeatureConfig(n_mels=64))
 
 

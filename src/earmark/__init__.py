@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from earmark.audio.encode import write_audio
     from earmark.data.features import FeatureConfig, LogMel, log_mel
     from earmark.data.manifest import Manifest
+    from earmark.encoders import register_encoder
     from earmark.errors import (
         AudioError,
         BundleError,
@@ -96,6 +97,7 @@ _MODULE_OF = {
     "read_events": "formats.events",
     "read_scores": "formats.scores",
     "read_tags": "formats.tags",
+    "register_encoder": "encoders",
     "segment_scores": "metrics",
     "train": "training.api",
     "tune": "training.api",
@@ -108,6 +110,7 @@ _MODULE_OF = {
 _SUBPACKAGES = (
     "audio",
     "data",
+    "encoders",
     "experiments",
     "formats",
     "inference",
@@ -163,6 +166,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "read_events",
     "read_scores",
     "read_tags",
+    "register_encoder",
     "segment_scores",
     "train",
     "tune",

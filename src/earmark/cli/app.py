@@ -41,6 +41,10 @@ BundledOption = Annotated[
     typer.Option("--model", "-m", help="Model file; by default the bundled pretrained model."),
 ]
 ModelOption = Annotated[Path, typer.Option("--model", "-m", help="Model file, from earmark train.")]
+EncoderOption = Annotated[
+    Path | None,
+    typer.Option("--encoder", help="Where the model's encoder is, if it was moved."),
+]
 DeviceOption = Annotated[
     str, typer.Option("--device", help="Where networks run: auto, cpu, cuda or cuda:1.")
 ]

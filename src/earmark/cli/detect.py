@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import BundledOption, DeviceOption, app
+from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app
 from earmark.errors import DataError
 
 
@@ -22,6 +22,7 @@ def detect(
         Path | None,
         typer.Option(help="Folder for the frame-level scores, one table per recording."),
     ] = None,
+    encoder: EncoderOption = None,
     device: DeviceOption = "auto",
     threads: Annotated[int, typer.Option(help="Threads to use; 0 is one per core.")] = 0,
 ) -> None:
@@ -34,7 +35,7 @@ def detect(
 
     if out is not None and not out.absolute().parent.is_dir():
         raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
-    detector = Detector.load(model or BUNDLED, device, threads)
+    detector = Detector.load(model or BUNDLED, device, threads, encoder)
     events = detector.detect_files(recordings, scores)
     if not score:
         plain = {name: [replace(e, score=None) for e in own] for name, own in events.items()}

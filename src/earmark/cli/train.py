@@ -12,6 +12,7 @@ import typer
 from earmark.cli.app import (
     AudioOption,
     DeviceOption,
+    EncoderOption,
     JsonOption,
     ModelOption,
     RegistryCommand,
@@ -49,10 +50,18 @@ def train(
         list[Path] | None,
         typer.Option("--teacher", help="Teacher model for self-training; may be repeated."),
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="Pretrained encoder: its TOML file, or a file with one beside it."),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("run"),
     preset: Annotated[
-        str, typer.Option(help="One of {earmark.training.settings:PRESETS}.")
-    ] = "fast",
+        str | None,
+        typer.Option(
+            help="One of {earmark.training.settings:PRESETS}; by default fast, or encoder with "
+            "--encoder."
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
     overrides: Annotated[
         list[str] | None,
@@ -106,6 +115,7 @@ def train(
             valid_negatives=valid_negatives or (),
             strong=strong,
             teachers=teachers or (),
+            encoder=encoder,
             preset=preset,
             config=config,
             overrides=overrides or (),
@@ -182,6 +192,7 @@ def tune(
     out: Annotated[
         Path | None, typer.Option("--out", help="Model file to write; by default in place.")
     ] = None,
+    encoder: EncoderOption = None,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:
@@ -191,7 +202,7 @@ def tune(
     from earmark.training import api
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
-    detector = Detector.load(model, device=device)
+    detector = Detector.load(model, device=device, encoder=encoder)
     detector, tuned = api.tune(detector, valid, audio, strong=strong, shared=shared, **choices)
     path = out or model
     if out is not None or tuned.is_adopted:

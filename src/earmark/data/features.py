@@ -5,7 +5,8 @@ Conventions: frame `i` covers [i * hop, (i + 1) * hop) and its window is centred
 incomplete frame is full, so that 10 s at a hop of 20 ms are exactly 500 frames. The window is a
 periodic Hann window, the spectrum is a power spectrum; mel scale and filter areas are Slaney's, as
 in librosa. A log-mel is the natural logarithm of mel power plus an offset, in float32. No gradient
-flows back to the waveform.
+flows back to the waveform. Pretrained encoders may need another log-mel, and turn it into other
+features: see `FeatureConfig` and `earmark.data.encoded`.
 
 Shape: (samples,) -> (frames, mels) and (batch, samples) -> (batch, frames, mels).
 
@@ -14,9 +15,10 @@ in blocks or in a batch: all three give the same values bit for bit.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
-from earmark.errors import SettingError
+from earmark.encoders.config import EncoderConfig, whole_multiple
+from earmark.errors import SettingError, choose
 from earmark.frames import SNAP, FrameGrid, pooled_length
 from earmark.runtime.memory import keep_blocks_of
 
@@ -41,14 +44,21 @@ BAND = 16  # mels per matrix product, with only the bins that they use: most of 
 # time; float64 for all frames would double it.
 FAINT = 5e3
 
+MEL_SCALES = ("slaney", "htk")
+SPECTRA = ("power", "magnitude")
+# Fields that are newer than the first files: at their defaults, files do not have them.
+ADDED = ("n_fft", "mel_scale", "spectrum", "encoder")
+
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """The parameters of a log-mel; times in seconds, frequencies in Hz.
+    """How a waveform becomes the input of a network; times in seconds, frequencies in Hz.
+
+    It becomes a log-mel, or what an encoder makes of a log-mel or of the waveform itself.
 
     Args:
         sample_rate: samples per second.
-        window: length of the window and of the FFT.
+        window: length of the window and, by default, of the FFT.
         hop: distance between frames.
         n_mels: number of mel filters, between `f_min` and `f_max`.
         f_min: lower edge of the first filter.
@@ -56,8 +66,13 @@ class FeatureConfig:
         log_offset: added to the mel power. A full-scale tone has a power of about 2,000 and the
             rounding of 16-bit audio about 1e-9; an offset between them makes rounded, encoded and
             digital silence look alike, and keeps what is audible.
-        mean: subtracted from the log-mel; one value, or one per mel.
-        std: what the result is divided by; one value, or one per mel.
+        mean: subtracted from the features; one value, or one per mel or feature of the encoder.
+        std: what the result is divided by; as many values.
+        n_fft: samples of the FFT, to which a window is extended by zeros; 0 is the window's length.
+        mel_scale: "slaney", triangles of equal area as in librosa; or "htk", triangles of equal
+            height that are linear on the HTK mel scale, as in TensorFlow and Kaldi.
+        spectrum: "power" or "magnitude".
+        encoder: a pretrained network that makes the features, if there is one.
 
     >>> config = FeatureConfig()
     >>> config.window_samples, config.hop_samples, config.grid.count(10.0)
@@ -77,14 +92,31 @@ class FeatureConfig:
     log_offset: float = 1e-6
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
+    n_fft: int = 0
+    mel_scale: str = "slaney"
+    spectrum: str = "power"
+    encoder: EncoderConfig | None = None
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # a file gives lists
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+        if isinstance(self.encoder, dict):
+            object.__setattr__(self, "encoder", EncoderConfig(**self.encoder))
         for name in ("sample_rate", "n_mels"):
             value = getattr(self, name)
             if not (isinstance(value, int) and value > 0):
                 raise SettingError(f"{name} must be an integer above 0. Got {value!r}.")
+        self._check_normalisation()
+        if self.encoder is None or self.encoder.input == "log-mel":
+            self._check_log_mel()
+        if self.encoder is not None:
+            units = "samples" if self.encoder.input == "waveform" else "log-mel frames"
+            for name in ("patch", "hop"):
+                whole_multiple(name, getattr(self.encoder, name), self.input_hop, units)
+
+    def _check_log_mel(self) -> None:
+        choose("mel_scale", self.mel_scale, MEL_SCALES)
+        choose("spectrum", self.spectrum, SPECTRA)
         for name in ("window", "hop"):
             self._check_whole(name)
         if self.window_samples < self.hop_samples:
@@ -100,12 +132,16 @@ class FeatureConfig:
             )
         if not 0 < self.log_offset < np.inf:
             raise SettingError(f"log_offset must be above 0. Got {self.log_offset!r}.")
-        self._check_normalisation()
+        if self.n_fft and not self.window_samples <= self.n_fft:
+            raise SettingError(
+                f"n_fft must be 0 or at least the window of {self.window_samples} samples. "
+                f"Got {self.n_fft!r}."
+            )
         empty = np.flatnonzero(~mel_filters(self).any(axis=1))
         if len(empty):
             raise SettingError(
                 f"{len(empty)} of {self.n_mels} mels, number {empty[0]} first, fall between"
-                f" two bins of {self.sample_rate / self.window_samples:g} Hz and would stay empty;"
+                f" two bins of {self.sample_rate / self.fft_samples:g} Hz and would stay empty;"
                 " use a smaller n_mels, a longer window or a higher f_min."
             )
 
@@ -123,9 +159,11 @@ class FeatureConfig:
 
     def _check_normalisation(self) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if len(values) not in (1, self.n_mels):
+            if len(values) not in (1, self.n_features):
+                each = "mel" if self.encoder is None else "feature"
                 raise SettingError(
-                    f"{name} must have one value, or {self.n_mels}, one per mel. Got {len(values)}."
+                    f"{name} must have one value, or {self.n_features}, one per {each}. "
+                    f"Got {len(values)}."
                 )
             if not np.isfinite(values).all() or (name == "std" and min(values) <= 0):
                 kind = "finite numbers above 0" if name == "std" else "finite numbers"
@@ -150,13 +188,44 @@ class FeatureConfig:
         return round(self.hop * self.sample_rate)
 
     @property
+    def fft_samples(self) -> int:
+        """Samples per FFT.
+
+        >>> FeatureConfig().fft_samples
+        1280
+        """
+        return self.n_fft or self.window_samples
+
+    @property
+    def n_features(self) -> int:
+        """Values per frame.
+
+        >>> FeatureConfig().n_features
+        80
+        """
+        return self.n_mels if self.encoder is None else self.encoder.n_features
+
+    @property
+    def input_hop(self) -> float:
+        """Seconds per row of what an encoder takes: a log-mel frame or a sample.
+
+        >>> FeatureConfig().input_hop
+        0.02
+        """
+        takes_samples = self.encoder is not None and self.encoder.input == "waveform"
+        return 1 / self.sample_rate if takes_samples else self.hop
+
+    @property
     def grid(self) -> FrameGrid:
         """The frame grid.
 
         >>> FeatureConfig().grid
         FrameGrid(frame_rate=Fraction(50, 1))
         """
-        return FrameGrid(Fraction(self.sample_rate, self.hop_samples))
+        hop = self.hop_samples
+        if self.encoder is not None:
+            hop = round(self.encoder.hop * self.sample_rate)
+        return FrameGrid(Fraction(self.sample_rate, hop))
 
     @property
     def raw(self) -> "FeatureConfig":
@@ -167,9 +236,33 @@ class FeatureConfig:
         """
         return replace(self, mean=(0.0,), std=(1.0,))
 
+    @property
+    def log_mel(self) -> "FeatureConfig":
+        """The log-mel that an encoder takes, or that the features are.
+
+        >>> FeatureConfig().log_mel == FeatureConfig()
+        True
+        """
+        return self if self.encoder is None else replace(self.raw, encoder=None)
+
+    def to_dict(self, places: bool = True) -> dict[str, Any]:
+        """Return plain values for a file, without newer fields (`ADDED`) at their defaults.
+
+        Args:
+            places: whether to include where the file of an encoder is, which decides nothing.
+
+        >>> "spectrum" in FeatureConfig().to_dict()
+        False
+        """
+        values, fields = asdict(self), self.__dataclass_fields__
+        if self.encoder is not None and not places:
+            del values["encoder"]["file"]
+        same = [name for name in ADDED if values[name] == fields[name].default]
+        return {name: value for name, value in values.items() if name not in same}
+
 
 class Normalise(nn.Module):
-    """Subtract a mean from a raw log-mel and divide by a standard deviation.
+    """Subtract a mean from raw features and divide by a standard deviation.
 
     Shape: (..., mels) -> (..., mels); `mean` and `std` have one value, or one per mel.
 
@@ -215,7 +308,8 @@ class LogMel(nn.Module):
         filters = mel_filters(config)
         self.register_buffer("window", self._window64("cpu").to(torch.float32), persistent=False)
         self.bands = nn.ModuleList(
-            _Band(filters[first : first + BAND]) for first in range(0, config.n_mels, BAND)
+            _Band(filters[first : first + BAND], 2 if config.spectrum == "power" else 1)
+            for first in range(0, config.n_mels, BAND)
         )
         # In units of the mel, how much larger the frame's mean power may be. An error spread evenly
         # over the bins shows less in a mel that has many of them.
@@ -282,31 +376,36 @@ class LogMel(nn.Module):
     def _mel(self, windowed: Tensor) -> tuple[Tensor, Tensor]:
         """Return mel power plus offset (..., frames, mels), and mean power (..., frames).
 
+        Of a magnitude spectrum, both are magnitudes.
+
         The spectra have the precision of the windowed frames; the rest is float32.
         """
-        spectra = torch.view_as_real(torch.fft.rfft(windowed))  # (..., bins, re and im)
-        # Re and im stay side by side, (..., 2 * bins): the weights add up their squares.
-        squares = spectra.flatten(-2).to(torch.float32).square_()
-        mel = torch.cat([band(squares) for band in self.bands], dim=-1)
-        return mel.add_(self.config.log_offset), squares.sum(dim=-1) / spectra.shape[-2]
+        bins = torch.fft.rfft(windowed, self.config.n_fft or None)
+        if self.config.spectrum == "magnitude":
+            values = bins.abs().to(torch.float32)  # (..., bins)
+        else:
+            # Re and im stay side by side, (..., 2 * bins): the weights add up their squares.
+            values = torch.view_as_real(bins).flatten(-2).to(torch.float32).square_()
+        mel = torch.cat([band(values) for band in self.bands], dim=-1)
+        return mel.add_(self.config.log_offset), values.sum(dim=-1) / bins.shape[-1]
 
 
 class _Band(nn.Module):
     """Some neighbouring mel filters, restricted to the bins that they use."""
 
-    weights: Tensor  # (squares, mels)
+    weights: Tensor  # (values, mels)
 
-    def __init__(self, filters: NDArray[np.float32]) -> None:
+    def __init__(self, filters: NDArray[np.float32], per_bin: int) -> None:
         super().__init__()
         used = np.flatnonzero(filters.any(axis=0))
         low, high = int(used[0]), int(used[-1]) + 1
-        weights = np.repeat(filters[:, low:high].T, 2, axis=0)  # for re and im
-        self.low, self.high = 2 * low, 2 * high
+        weights = np.repeat(filters[:, low:high].T, per_bin, axis=0)  # two for re and im
+        self.low, self.high = per_bin * low, per_bin * high
         self.register_buffer("weights", torch.from_numpy(weights), persistent=False)
 
-    def forward(self, squares: Tensor) -> Tensor:
-        """(..., 2 * bins) -> (..., mels)."""
-        return squares[..., self.low : self.high] @ self.weights
+    def forward(self, values: Tensor) -> Tensor:
+        """(..., bins), or twice as many for re and im, -> (..., mels)."""
+        return values[..., self.low : self.high] @ self.weights
 
 
 @lru_cache(maxsize=16)
@@ -345,20 +444,37 @@ def log_mel_blocks(
 
 
 def mel_filters(config: FeatureConfig) -> NDArray[np.float32]:
-    """Return the weight of each bin of the power spectrum in each mel, (mels, bins).
+    """Return the weight of each bin of the spectrum in each mel, (mels, bins).
 
-    Triangles of equal area, linear below 1 kHz and logarithmic above (Slaney's Auditory Toolbox,
-    1998); `librosa.filters.mel` gives the same.
+    "slaney": triangles of equal area, linear below 1 kHz and logarithmic above (Slaney's Auditory
+    Toolbox, 1998); `librosa.filters.mel` gives the same. "htk": triangles of height 1, linear in
+    mel = 1127 ln(1 + f / 700); `tf.signal.linear_to_mel_weight_matrix` gives the same.
 
     >>> mel_filters(FeatureConfig()).shape
     (80, 641)
     """
-    bins = np.arange(config.window_samples // 2 + 1) * (config.sample_rate / config.window_samples)
+    bin_numbers = np.arange(config.fft_samples // 2 + 1, dtype=np.float64)
+    bins = bin_numbers * (config.sample_rate / config.fft_samples)
+    if config.mel_scale == "htk":
+        low, high = _hz_to_htk(np.array([config.f_min, config.f_max]))
+        corners = np.linspace(low, high, config.n_mels + 2)[:, None]
+        triangles = _triangles(_hz_to_htk(bins), corners)
+        triangles[:, 0] = 0.0  # no filter has a constant in it
+        return triangles.astype(np.float32)
     low, high = _hz_to_mel(np.array([config.f_min, config.f_max]))
     corners = _mel_to_hz(np.linspace(low, high, config.n_mels + 2))[:, None]
+    areas = corners[2:] - corners[:-2]
+    return (_triangles(bins, corners) * 2 / areas).astype(np.float32)
+
+
+def _triangles(bins: NDArray[np.float64], corners: NDArray[np.float64]) -> NDArray[np.float64]:
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
     triangles = np.minimum((bins - left) / (centre - left), (right - bins) / (right - centre))
-    return (np.maximum(triangles, 0.0) * 2 / (right - left)).astype(np.float32)
+    return np.asarray(np.maximum(triangles, 0.0))
+
+
+def _hz_to_htk(hz: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(1127.0 * np.log1p(hz / 700.0))
 
 
 _HZ_PER_MEL = 200 / 3  # below 1 kHz

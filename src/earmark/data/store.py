@@ -1,10 +1,10 @@
-"""Clips -> their raw log-mel features in one memory-mapped array, computed once.
+"""Clips -> their raw features in one memory-mapped array, computed once.
 
-Conventions: a store is a folder. Log-mels are stored before normalisation, as float16: they are
+Conventions: a store is a folder. Features are stored before normalisation, as float16: log-mels are
 between -14 and 8, where its resolution is 0.008 or better. Clips are stored one after the other in
 the order given, so that the same clips give the same bytes.
 
-    frames.f16     (rows, mels), little-endian; rows are the frames of all clips
+    frames.f16     (rows, features), little-endian; rows are the frames of all clips
     index.jsonl    the settings, then one line per clip: its first row, its source, checksums
     store.json     written last: counts, mean and std; without it, the store is unfinished
     lock           held by the process that builds the store
@@ -34,7 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio.decode import read_blocks
-from earmark.data.features import FeatureConfig, log_mel_blocks
+from earmark.data.encoded import feature_blocks
+from earmark.data.features import FeatureConfig
+from earmark.encoders.runtimes import ENCODERS
 from earmark.errors import AudioError, DataError, SettingError, choose
 from earmark.files import atomic_write, locked
 from earmark.runtime.processes import map_in_order
@@ -176,7 +178,7 @@ def _damaged(folder: Path, how: str) -> DataError:
 
 
 class FeatureStore:
-    """The log-mels of many clips by name, created by `build_store`, opened by `FeatureStore.open`.
+    """The features of many clips by name, created by `build_store`, opened by `FeatureStore.open`.
 
     It may be used from several processes: pickled, it is opened again in the other process.
 
@@ -193,7 +195,7 @@ class FeatureStore:
         self._clips = {name: clip for name, clip in clips.items() if clip.failed is None}
         self.failed = {name: clip.failed for name, clip in clips.items() if clip.failed}
         self._mean, self._std = summary["mean"], summary["std"]
-        shape = (summary["n_rows"], self.config.n_mels)
+        shape = (summary["n_rows"], self.config.n_features)
         # As a plain array: slicing a memmap object takes several times as long.
         self._rows: Frames16 = np.asarray(
             np.memmap(folder / FRAMES, dtype="<f2", mode="r", shape=shape)
@@ -223,7 +225,8 @@ class FeatureStore:
         index = _read_index(folder)
         if index.checksum != summary["index_sum"]:
             raise _damaged(folder, f"{INDEX} was changed after the store was finished")
-        expected = 2 * summary["n_rows"] * summary["features"]["n_mels"]
+        n_features = FeatureConfig(**summary["features"]).n_features
+        expected = 2 * summary["n_rows"] * n_features
         size = (folder / FRAMES).stat().st_size if (folder / FRAMES).exists() else 0
         if size != expected:
             raise _damaged(folder, f"{FRAMES} has {size} bytes instead of {expected}")
@@ -266,7 +269,7 @@ class FeatureStore:
         return name in self._clips
 
     def __getitem__(self, name: str) -> Frames16:
-        """Return the raw log-mel (frames, mels) of a clip, a read-only view."""
+        """Return the raw features (frames, features) of a clip, a read-only view."""
         if name in self.failed:
             raise DataError(f"{name} was skipped: {self.failed[name]}")
         if name not in self._clips:
@@ -282,7 +285,7 @@ class FeatureStore:
     def statistics(
         self, names: Collection[str] | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the mean and the standard deviation of each mel band, both (mels,).
+        """Return the mean and the standard deviation of each feature, both (features,).
 
         Args:
             names: the clips to include, such as those to train on; all by default.
@@ -334,12 +337,13 @@ def _check_sources(folder: Path, clips: Mapping[str, Clip], files: Paths) -> Non
 
 
 def _settings_of(config: FeatureConfig) -> dict[str, Any]:
-    """Return the settings that raw features depend on: all except normalisation."""
-    return {name: value for name, value in asdict(config).items() if name not in ("mean", "std")}
+    """Return the settings that raw features depend on: no normalisation, no place of a file."""
+    settings = config.to_dict(places=False)
+    return {name: value for name, value in settings.items() if name not in ("mean", "std")}
 
 
 def _statistics(clips: Iterable[Frames16]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and std of each mel band, in float64, 4096 frames at a time."""
+    """Return mean and std of each feature, in float64, 4096 frames at a time."""
     count, total, squares = 0, np.float64(0), np.float64(0)
     for clip in clips:
         for first in range(0, len(clip), 4096):
@@ -367,7 +371,7 @@ def build_store(
     progress: Callable[[int, int], object] | None = None,
     wait: bool = False,
 ) -> FeatureStore:
-    """Compute the log-mels of clips that the store does not have yet, and open the store.
+    """Compute the features of clips that the store does not have yet, and open the store.
 
     Clips that are in the store already stay there, even if they are not in `files`.
 
@@ -376,7 +380,7 @@ def build_store(
         files: name -> path of each clip, such as `earmark.data.manifest.clip_paths` returns.
         config: the features; normalisation is ignored.
         processes: number of processes, which does not change the bytes. By default one per core, if
-            there are enough clips.
+            there are enough clips. A registered encoder runs in this process only.
         progress: called after each clip with the number of clips done, and of all clips.
         wait: wait for another process that builds the same store, instead of raising.
 
@@ -404,6 +408,8 @@ def build_store(
             ]
             done = len(paths) - len(todo)
             report(done, len(paths))
+            if config.encoder is not None and config.encoder.kind in ENCODERS:
+                processes = 1  # other processes do not know what was registered in this one
             compute = partial(_compute, folder=folder, config=config)
             with closing(map_in_order(compute, todo, processes)) as computed:
                 for n_computed, _ in enumerate(_append(folder, known, rows, computed), start=1):
@@ -439,13 +445,13 @@ def _resume(folder: Path, config: FeatureConfig) -> tuple[dict[str, Clip], int]:
     (folder / FRAMES).touch()
     with (folder / FRAMES).open("rb") as frames:
         for clip, end_of_line in zip(index.clips, index.ends[1:], strict=True):
-            checksum = _next_sum(frames, 2 * clip.n_frames * config.n_mels)
+            checksum = _next_sum(frames, 2 * clip.n_frames * config.n_features)
             if checksum != clip.frames_sum or clip.start != (0 if clip.failed else rows):
                 break
             whole[clip.file] = clip
             rows, end = rows + clip.n_frames, end_of_line
     os.truncate(folder / INDEX, end)
-    os.truncate(folder / FRAMES, 2 * rows * config.n_mels)
+    os.truncate(folder / FRAMES, 2 * rows * config.n_features)
     return whole, rows
 
 
@@ -460,7 +466,7 @@ def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tupl
         pass  # reading it below gives the reason
     held, n_frames, checksum = b"", 0, 0
     try:
-        for piece in log_mel_blocks(read_blocks(path, config.sample_rate), config):
+        for piece in feature_blocks(read_blocks(path, config.sample_rate), config):
             frames = piece.numpy().astype("<f2").tobytes()
             held, n_frames = held + frames, n_frames + len(piece)
             checksum = zlib.crc32(frames, checksum)

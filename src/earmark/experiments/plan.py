@@ -7,6 +7,7 @@ relative to the data folder, by default the folder of the plan. The recordings o
 the folder `audio` next to it.
 
     preset = "fast"         starting point of all settings; stands before any table
+    encoder = "x.toml"      pretrained encoder of all configurations, relative to the plan
     [data]                  tables: train, valid and test; optional: train_events and valid_events;
                             audio, one folder with all recordings; negatives and valid_negatives,
                             folders of recordings without any class; labels, if the training table
@@ -45,13 +46,14 @@ from typing import Any, NamedTuple
 
 from earmark.audio.decode import find_audio
 from earmark.config import build, read_toml
+from earmark.data.encoded import read_encoder
 from earmark.errors import DataError, SettingError, choose
 from earmark.inference.decoding import Rule
 from earmark.inference.tuning import default_rule
 from earmark.training.settings import Settings
 
 NEGATIVES = ("negatives", "valid_negatives")  # folders; the other paths of a plan are tables
-TABLES = ("data", "decoding", "preset", "settings", "grid", "configurations")
+TABLES = ("data", "decoding", "preset", "encoder", "settings", "grid", "configurations")
 SCORING = 3  # version of what `earmark.experiments.run` measures; raise it when that changes
 
 
@@ -280,7 +282,9 @@ class Plan:
         folder = source.parent if data is None else Path(data)
         paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
         audio = paths.pop("audio", None)
-        base = Settings.load(tree.get("preset", "fast"))
+        features = read_encoder(source.parent / tree["encoder"]) if "encoder" in tree else None
+        preset = tree.get("preset", "fast" if features is None else "encoder")
+        base = Settings.load(preset, features=features)
         configurations = _build_configurations(tree, source)  # checks that tables are tables
         base = base.changed(tree.get("settings", {}), str(source))
         changes = [tree.get("settings", {}), *(x.settings for x in configurations.values())]

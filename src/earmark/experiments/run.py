@@ -184,7 +184,7 @@ class Workspace:
         There is one per training table and folder of negatives, since two of them may use the same
         file names.
         """
-        content = [str(run.train.resolve()), asdict(run.settings.features.raw)]
+        content = [str(run.train.resolve()), run.settings.features.raw.to_dict(places=False)]
         content += [str(x.resolve()) for x in (run.negatives, run.valid_negatives) if x]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         return self.folder / f"{FEATURES}-{digest}"

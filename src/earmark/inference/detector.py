@@ -18,7 +18,7 @@ from torch import Tensor
 
 from earmark.audio.decode import Source, find_audio, read_blocks
 from earmark.audio.waveform import Waveform, resample, to_mono
-from earmark.data.features import log_mel_blocks
+from earmark.data.encoded import feature_blocks, open_encoder
 from earmark.errors import AudioError, DataError, EarmarkError, SettingError
 from earmark.formats.events import Event
 from earmark.formats.names import stems_of
@@ -76,6 +76,8 @@ class Detector:
         self, bundle: Bundle, device: str | torch.device = "cpu", threads: int = 0
     ) -> None:
         self.bundle = bundle
+        if bundle.feature_config.encoder is not None:
+            open_encoder(bundle.feature_config)  # raises now, not at the first recording
         self.grid = bundle.model_config.output_grid(bundle.feature_config.grid)
         window = bundle.feature_config.grid.count(bundle.window)
         where = resolve_device(device)
@@ -84,13 +86,26 @@ class Detector:
         logger.debug("network on %s, windows of %g s", where, bundle.window)
 
     @classmethod
-    def load(cls, path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> "Detector":
+    def load(
+        cls,
+        path: PathLike = BUNDLED,
+        device: str = "cpu",
+        threads: int = 0,
+        encoder: PathLike | None = None,
+    ) -> "Detector":
         """Return the detector in a model file, or the bundled pretrained one.
+
+        Args:
+            path: of the model file; the bundled model without it.
+            device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
+            threads: how many to use; 0 is one per core.
+            encoder: where the encoder of the model is now, if it is not where it was in training.
 
         >>> Detector.load().labels[:2]
         ('car_horn', 'cat')
         """
-        return cls(load_bundle(path), device, threads)
+        bundle = load_bundle(path)
+        return cls(bundle if encoder is None else bundle.with_encoder(encoder), device, threads)
 
     def save(self, path: PathLike) -> Path:
         """Write the detector to one file; return its path.
@@ -186,7 +201,7 @@ class Detector:
         """
         counter = _Counter(self._blocks(source, sample_rate))
         pieces, clip_pieces = [], []
-        for piece, clip_piece in self.stream(log_mel_blocks(counter, self.bundle.feature_config)):
+        for piece, clip_piece in self.stream(feature_blocks(counter, self.bundle.feature_config)):
             pieces.append(piece)
             clip_pieces.append(clip_piece)
         scores = np.concatenate(pieces)
@@ -197,18 +212,19 @@ class Detector:
             scores, self.labels, self.grid, duration=duration, clip_scores=clip_scores
         )
 
-    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[Scores]:
+    def stream(self, features: Iterable[Tensor]) -> Iterator[Scores]:
         """Yield pieces of frame-level and clip-level scores, as soon as they are final.
 
-        Shape: pieces (frames, mels) of any length, normalised, in order -> (frames, classes) both.
+        Shape: pieces (frames, features) of any length, normalised, in order -> (frames, classes)
+        both.
 
         >>> detector = Detector.load()
         >>> blocks = [np.zeros(16000, np.float32), np.zeros(16000, np.float32)]  # 1 s at 32 kHz
-        >>> log_mels = log_mel_blocks(blocks, detector.bundle.feature_config)
-        >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream(log_mels))
+        >>> features = feature_blocks(blocks, detector.bundle.feature_config)
+        >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream(features))
         13
         """
-        return self.predictor.stream(log_mels)
+        return self.predictor.stream(features)
 
     def tags(
         self, source: Source | Waveform | Tensor, sample_rate: int | None = None
@@ -245,18 +261,24 @@ class Detector:
         return resample(_in_blocks(waveform), sample_rate, self.sample_rate)
 
 
-def load(path: PathLike = BUNDLED, device: str = "cpu", threads: int = 0) -> Detector:
+def load(
+    path: PathLike = BUNDLED,
+    device: str = "cpu",
+    threads: int = 0,
+    encoder: PathLike | None = None,
+) -> Detector:
     """Return the detector in a model file, or the bundled pretrained one.
 
     Args:
         path: of the model file; the bundled model without it.
         device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
         threads: how many to use; 0 is one per core.
+        encoder: where the encoder of the model is now, if it is not where it was in training.
 
     >>> load().labels[:2]
     ('car_horn', 'cat')
     """
-    return Detector.load(path, device, threads)
+    return Detector.load(path, device, threads, encoder)
 
 
 def name_recordings(recordings: PathLike | Iterable[PathLike]) -> dict[str, Path]:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,12 @@ import torch
 from torch import Tensor
 
 from earmark.config import build
+from earmark.data.encoded import encoder_file
 from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, EarmarkError, SettingError, choose
 from earmark.inference.decoding import Decoding
-from earmark.nn.model import Model, ModelConfig
+from earmark.nn.network import Network, NetworkConfig
+from earmark.nn.networks import read_network
 from earmark.tensors import load_tensors, save_tensors
 
 FORMAT = 2  # raised when an older Earmark could not read the file any more
@@ -72,7 +74,7 @@ class Bundle:
 
     labels: tuple[str, ...]
     feature_config: FeatureConfig
-    model_config: ModelConfig
+    model_config: NetworkConfig
     weights: Mapping[str, Tensor]
     decoding: Decoding
     window: float = 10.0
@@ -90,10 +92,10 @@ class Bundle:
         object.__setattr__(self, "attribution", tuple(self.attribution))
         if not 0 < self.window < math.inf:
             raise SettingError(f"window must be a number of seconds above 0. Got {self.window!r}.")
-        if self.feature_config.n_mels != self.model_config.n_mels:
+        if self.feature_config.n_features != self.model_config.n_features:
             raise SettingError(
-                f"The network takes {self.model_config.n_mels} mels, and the features have "
-                f"{self.feature_config.n_mels}."
+                f"The network takes {self.model_config.n_features} values per frame, and the "
+                f"features have {self.feature_config.n_features}."
             )
         if len(self.labels) != self.model_config.n_classes or self.labels != self.decoding.labels:
             raise SettingError(
@@ -107,13 +109,13 @@ class Bundle:
 
         Nothing is allocated: a description of a huge network costs nothing here.
         """
-        n_layers = self.model_config.n_convolutions * len(self.model_config.channels)
+        n_layers = self.model_config.n_layers
         if n_layers > len(self.weights):
             raise SettingError(
                 f"The network has {n_layers} convolutions or more. Got {len(self.weights)} tensors."
             )
         with torch.device("meta"):
-            wanted = Model(self.model_config).state_dict()
+            wanted = self.model_config.build().state_dict()
         shapes = {name: tuple(value.shape) for name, value in self.weights.items()}
         for name, value in wanted.items():
             if shapes.get(name) != tuple(value.shape):
@@ -125,10 +127,10 @@ class Bundle:
         if unknown:
             raise SettingError(f"The network has no weights {unknown[0]!r}.")
 
-    def build_model(self) -> Model:
+    def build_model(self) -> Network:
         """Return the network, ready to predict."""
         with torch.random.fork_rng(devices=()):  # its first weights are drawn, and overwritten
-            model = Model(self.model_config)
+            model = self.model_config.build()
         model.load_state_dict(dict(self.weights))  # half precision becomes single here
         return model.eval()
 
@@ -138,8 +140,8 @@ class Bundle:
             "format": FORMAT,
             "labels": list(self.labels),
             "window": self.window,
-            "features": asdict(self.feature_config),
-            "model": asdict(self.model_config),
+            "features": self.feature_config.to_dict(),
+            "model": self.model_config.to_dict(),
             "decoding": self.decoding.to_dict(),
             "tuning": dict(self.tuning),
             "training": dict(self.training),
@@ -165,7 +167,7 @@ class Bundle:
         return replace(
             self,
             labels=tuple(labels),
-            model_config=replace(self.model_config, n_classes=len(labels)),
+            model_config=self.model_config.changed(n_classes=len(labels)),
             weights=weights,
             decoding=self.decoding.select(labels),
         )
@@ -173,6 +175,15 @@ class Bundle:
     def halved(self) -> "Bundle":
         """Return the same network in half precision, for a file of half the size."""
         return replace(self, weights={name: _halved(w) for name, w in self.weights.items()})
+
+    def with_encoder(self, file: str | os.PathLike[str]) -> "Bundle":
+        """Return the same network with the place of its encoder's file; its hash stays the same."""
+        encoder = self.feature_config.encoder
+        if encoder is None:
+            raise SettingError(f"The model has no encoder; leave out encoder={os.fspath(file)!r}.")
+        path = encoder_file(file)
+        moved = replace(self.feature_config, encoder=replace(encoder, file=path))
+        return replace(self, feature_config=moved)
 
     def with_decoding(self, decoding: Decoding, tuning: Mapping[str, Any]) -> "Bundle":
         """Return the same network with another decoding."""
@@ -221,7 +232,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         bundle = Bundle(
             labels=labels,
             feature_config=build(FeatureConfig, "features", values["features"]),
-            model_config=build(ModelConfig, "model", values["model"]),
+            model_config=read_network(values["model"]),
             weights=weights,
             decoding=decoding,
             **{name: values[name] for name in _PLAIN if name in values},

@@ -28,7 +28,7 @@ from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.frames import Floats, FrameScores
 from earmark.nn.fused import FusedModel
-from earmark.nn.model import Model
+from earmark.nn.network import Network
 from earmark.runtime.device import resolve_device
 from earmark.runtime.isa import log_instruction_set
 from earmark.runtime.memory import keep_memory
@@ -83,7 +83,7 @@ class Predictor:
         device: where the network runs, such as "cpu" or "cuda:1".
         threads: how many strips to process at a time; 0 is one per core.
 
-    >>> from earmark.nn.model import ModelConfig
+    >>> from earmark.nn.model import Model, ModelConfig
     >>> model = Model(ModelConfig.preset("fast", n_classes=2)).eval()
     >>> frame_scores, clip_scores = next(Predictor(model, 500).predict([[torch.zeros(1200, 80)]]))
     >>> frame_scores.shape, clip_scores.shape
@@ -91,7 +91,7 @@ class Predictor:
     """
 
     def __init__(
-        self, model: Model, window: int, device: str | torch.device = "cpu", threads: int = 0
+        self, model: Network, window: int, device: str | torch.device = "cpu", threads: int = 0
     ) -> None:
         self.config = model.config
         self.device = resolve_device(device)
@@ -133,7 +133,7 @@ class Predictor:
         """Yield each recording in strips that lie side by side, with their margins."""
         margin, own = self._fused.margin, self._strip
         for number, log_mels in enumerate(recordings):
-            kept, before = torch.zeros(0, self.config.n_mels), 0
+            kept, before = torch.zeros(0, self.config.n_features), 0
             for piece in log_mels:
                 kept = torch.cat([kept, piece])
                 while len(kept) > before + own + margin:  # the rest is never empty

@@ -1,21 +1,33 @@
-"""From a log-mel to frame and clip probabilities.
+"""From a log-mel, or the embeddings of an encoder, to frame and clip probabilities.
 
-layers   the layers, each with its shape arithmetic and its fused version
-model    ModelConfig, and Model, the network
-fused    FusedModel: the network for inference on recordings of any length
-loss     binary cross entropy of clips and of frames
+layers     the layers, each with its shape arithmetic and its fused version
+network    Network and NetworkConfig: what all networks have
+model      Model and ModelConfig: the gated CRNN on log-mels
+head       Head and HeadConfig: a small network on embeddings
+networks   the registry of networks
+fused      FusedModel: a network for inference on recordings of any length
+loss       binary cross entropy of clips and of frames
 """
 
 from earmark.nn.fused import FusedModel
+from earmark.nn.head import Head, HeadConfig
 from earmark.nn.loss import clip_loss, frame_loss
-from earmark.nn.model import PRESETS, Model, ModelConfig, Prediction
+from earmark.nn.model import PRESETS, Model, ModelConfig
+from earmark.nn.network import Network, NetworkConfig, Prediction
+from earmark.nn.networks import NETWORKS, read_network
 
 __all__ = [
+    "NETWORKS",
     "PRESETS",
     "FusedModel",
+    "Head",
+    "HeadConfig",
     "Model",
     "ModelConfig",
+    "Network",
+    "NetworkConfig",
     "Prediction",
     "clip_loss",
     "frame_loss",
+    "read_network",
 ]

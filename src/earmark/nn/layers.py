@@ -67,7 +67,7 @@ class Convolution(MapLayer):
     torch.Size([2, 8, 50, 40])
     """
 
-    def __init__(self, n_in: int, n_out: int, kernel: int, gated: bool) -> None:
+    def __init__(self, n_in: int, n_out: int, kernel: int | Size, gated: bool) -> None:
         super().__init__()
         n_filters = 2 * n_out if gated else n_out
         self.n_out, self.gated = n_out, gated

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark.data.batches import with_statistics
 from earmark.data.doctor import low_rate_hint
+from earmark.data.encoded import read_encoder
 from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
@@ -60,6 +61,7 @@ def train(
     valid_negatives: PathLike | Sequence[PathLike] = (),
     strong: PathLike | None = None,
     teachers: Sequence[PathLike] = (),
+    encoder: PathLike | None = None,
     preset: str | None = None,
     config: PathLike | None = None,
     overrides: str | Iterable[str] = (),
@@ -81,7 +83,10 @@ def train(
             frame from it, in place of the tags. Validation uses tags in any case.
         teachers: model files for self-training: the mean of their frame probabilities, limited to
             the tags of each clip, gives pseudo-labels for a frame-level loss in addition.
-        preset: a key of `earmark.training.settings.PRESETS`; "fast" by default.
+        encoder: a pretrained network that makes the features: the TOML file that describes it, its
+            own file, or the name of a registered module; see `earmark.data.encoded.read_encoder`.
+        preset: a key of `earmark.training.settings.PRESETS`; "fast" by default, and "encoder" with
+            an encoder.
         config: TOML file of settings that change the preset.
         overrides: settings such as "model.pooling=attention" that change it further.
         settings: complete `Settings`, in place of preset, config and overrides.
@@ -104,7 +109,7 @@ def train(
 
     run = run or RunConfig()
     device = resolve_device(run.device)
-    asked = chosen = _choose_settings(preset, config, overrides, settings)
+    asked = chosen = _choose_settings(preset, config, overrides, settings, encoder)
     folder = Path(out)
     has_checkpoint = (folder / CHECKPOINT).exists()
     if has_checkpoint and not run.resume:
@@ -307,21 +312,29 @@ def _choose_settings(
     config: PathLike | None,
     overrides: str | Iterable[str],
     settings: Settings | None,
+    encoder: PathLike | None,
 ) -> Settings:
     overrides = [overrides] if isinstance(overrides, str) else list(overrides)
     if settings is None:
-        return Settings.load(preset or "fast", None if config is None else Path(config), overrides)
+        preset = preset or ("fast" if encoder is None else "encoder")
+        features = None if encoder is None else read_encoder(encoder)
+        return Settings.load(preset, None if config is None else Path(config), overrides, features)
     if not isinstance(settings, Settings):
         raise SettingError(
             "settings= takes a complete Settings; pass settings such as 'training.seed=1' as "
             f"overrides=[...]. Got {settings!r}."
         )
-    also = {"preset": preset is not None, "config": config is not None, "overrides": overrides}
+    also = {
+        "preset": preset is not None,
+        "config": config is not None,
+        "overrides": overrides,
+        "encoder": encoder is not None,
+    }
     given = [f"{name}=" for name, is_given in also.items() if is_given]
     if given:
         raise SettingError(
             f"settings= is complete and cannot be combined with {', '.join(given)}; use "
-            "Settings.load(preset, config, overrides)."
+            "Settings.load(preset, config, overrides, features)."
         )
     return settings
 

@@ -46,7 +46,7 @@ from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.nn.layers import MaskedBatchNorm
 from earmark.nn.loss import clip_loss, frame_loss
-from earmark.nn.model import Model, Prediction
+from earmark.nn.network import Network, Prediction
 from earmark.runtime.cores import share_of_cores
 from earmark.runtime.memory import keep_memory
 from earmark.runtime.progress import ProgressBar, format_duration
@@ -173,7 +173,7 @@ class _Trainer:
         self.store = job.open_store()
         self.frame_targets = job.frame_targets(self.store)
         self.normalise = Normalise(job.settings.features.mean, job.settings.features.std)
-        self.model = Model(job.settings.model)
+        self.model = job.settings.model.build()
         self.adam = torch.optim.AdamW(
             self.model.parameters(), config.learning_rate, weight_decay=config.weight_decay
         )
@@ -331,12 +331,12 @@ class _Trainer:
 class _MovingAverage:
     """The weights that are validated: those of the last step, or their moving average."""
 
-    def __init__(self, model: Model, decay: float) -> None:
+    def __init__(self, model: Network, decay: float) -> None:
         self.decay = decay
         self.model = deepcopy(model) if decay else model
 
     @torch.no_grad()
-    def update(self, model: Model, n_steps: int) -> None:
+    def update(self, model: Network, n_steps: int) -> None:
         """Add the weights after a step; the decay is lower at first, to forget the initial ones."""
         if not self.decay:
             return

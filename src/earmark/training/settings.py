@@ -19,8 +19,10 @@ from typing import Any
 from earmark.config import build, read_toml
 from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError, choose
+from earmark.nn.head import HeadConfig
 from earmark.nn.model import PRESETS as MODELS
-from earmark.nn.model import ModelConfig
+from earmark.nn.network import NetworkConfig
+from earmark.nn.networks import NETWORKS, read_network
 from earmark.training.augmentation import AugmentConfig
 
 logger = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
 }
 # Presets that have another name now.
 RENAMED_PRESETS: Mapping[str, str] = {"accurate": "best"}
+# Augmentations of powers, which the features of an encoder are not.
+OF_LOG_MELS = ("gain_db", "eq_db", "mixing", "n_mel_masks")
 
 
 @dataclass(frozen=True)
@@ -215,16 +219,29 @@ class Settings:
     """
 
     features: FeatureConfig = field(default_factory=FeatureConfig)
-    model: ModelConfig = MODELS["paper"]
+    model: NetworkConfig = MODELS["paper"]
     training: TrainingConfig = field(default_factory=TrainingConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
 
     def __post_init__(self) -> None:
-        if self.model.n_mels != self.features.n_mels:
+        if self.model.n_features != self.features.n_features:
             raise SettingError(
-                "model.n_mels and features.n_mels must be equal. "
-                f"Got {self.model.n_mels} and {self.features.n_mels}."
+                f"model.{self.model.inputs} must be the size of a frame of the features. "
+                f"Got {self.model.n_features} and {self.features.n_features}."
             )
+        if self.features.encoder is None:
+            return
+        if self.model.network == "crnn":
+            raise SettingError(
+                "The network 'crnn' takes log-mels; with an encoder, use the preset 'encoder' or "
+                "model.network=head."
+            )
+        for name in OF_LOG_MELS:
+            if getattr(self.augment, name):
+                raise SettingError(
+                    f"augment.{name} changes log-mels, and the features are those of an encoder; "
+                    f"set it to 0, and use augment.mixup, time_shift or n_time_masks."
+                )
 
     @classmethod
     def load(
@@ -232,8 +249,11 @@ class Settings:
         preset: str = "fast",
         config: str | Path | None = None,
         overrides: Iterable[str] = (),
+        features: FeatureConfig | None = None,
     ) -> "Settings":
         """Return a preset, changed by a TOML file and then by overrides 'section.field=value'.
+
+        Features, such as those that `read_encoder` returns, replace the preset's own.
 
         >>> Settings.load("paper", overrides=["training.max_epochs=20"]).training.max_epochs
         20
@@ -241,6 +261,8 @@ class Settings:
         if preset in RENAMED_PRESETS:
             raise SettingError(f"The preset {preset!r} is now called {RENAMED_PRESETS[preset]!r}.")
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
+        if features is not None:
+            tree["features"] = asdict(features)
         given: set[str] = set()
         if config is not None:
             given |= _merge(tree, read_toml(Path(config)), str(config))
@@ -274,12 +296,13 @@ class Settings:
     @classmethod
     def _finish(cls, tree: dict[str, dict[str, Any]], given: Collection[str]) -> "Settings":
         """Return the settings of a tree, in which those named in `given` were just set."""
-        features = tree["features"]
-        tree["model"]["n_mels"] = features["n_mels"]
+        own = tree["features"]
         # A lower sample rate alone lowers the highest mel with it.
-        sample_rate, follows = features["sample_rate"], "features.sample_rate" in given
+        sample_rate, follows = own["sample_rate"], "features.sample_rate" in given
         if follows and "features.f_max" not in given and isinstance(sample_rate, int):
-            features["f_max"] = min(features["f_max"], sample_rate / 2)
+            own["f_max"] = min(own["f_max"], sample_rate / 2)
+        features = build(FeatureConfig, "features", own)
+        tree["model"][read_network(tree["model"]).inputs] = features.n_features
         return cls.from_dict(tree)
 
     def deciding(self) -> dict[str, dict[str, Any]]:
@@ -292,7 +315,7 @@ class Settings:
         >>> Settings().deciding()["training"]["average"]
         0.0
         """
-        tree = self.to_dict()
+        tree = self.to_dict() | {"features": self.features.to_dict(places=False)}
         for name in ("threads", "checkpoint_seconds"):
             del tree["training"][name]
         for section, added in ADDED.items():
@@ -310,7 +333,7 @@ class Settings:
         >>> Settings.from_dict(Settings().to_dict()) == Settings()
         True
         """
-        return asdict(self)
+        return asdict(self) | {"model": self.model.to_dict()}
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Mapping[str, Any]]) -> "Settings":
@@ -319,7 +342,8 @@ class Settings:
         >>> Settings.from_dict(Settings().to_dict()).training.batch_size
         128
         """
-        return cls(**{name: build(kind, name, tree[name]) for name, kind in _SECTIONS.items()})
+        sections = {name: build(kind, name, tree[name]) for name, kind in _SECTIONS.items()}
+        return cls(model=read_network(tree["model"]), **sections)
 
     def for_classes(self, n_classes: int) -> "Settings":
         """Return a copy whose network has this number of classes.
@@ -327,15 +351,25 @@ class Settings:
         >>> Settings().for_classes(3).model.n_classes
         3
         """
-        return replace(self, model=replace(self.model, n_classes=n_classes))
+        return replace(self, model=self.model.changed(n_classes=n_classes))
 
 
 def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: str) -> set[str]:
-    """Change `tree` in place, where every name must be there already; return the names."""
+    """Change `tree` in place, where every name must be there already; return the names.
+
+    Another `model.network` starts from that network's own defaults.
+    """
     given: set[str] = set()
+    model = changes.get("model")
+    if isinstance(model, Mapping) and "network" in model:
+        name = choose("model.network", str(model["network"]), NETWORKS)
+        if name != tree["model"].get("network", "crnn"):
+            tree["model"] = NETWORKS[name](n_classes=1).to_dict()  # type: ignore[call-arg]
+        changes = {**changes, "model": {k: v for k, v in model.items() if k != "network"}}
     known = [f"{section}.{key}" for section, values in tree.items() for key in values]
     # These are derived from the data or from other settings.
-    fixed = ("model.n_classes", "model.n_mels", "features.mean", "features.std")
+    fixed = {"model.n_classes", "model.n_mels", "model.n_features", "model.network"}
+    fixed |= {"features.mean", "features.std", "features.encoder"}
     known = [name for name in known if name not in fixed]
     for section, values in changes.items():
         if not isinstance(values, Mapping):
@@ -351,6 +385,11 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
                     f"'{section}.{first[key]}', which is its name now?"
                 )
             choose("setting", f"{section}.{key}", known)
+            if section == "features" and tree["features"]["encoder"] is not None:
+                raise SettingError(
+                    f"{where}: the features are those of the encoder; change features.{key} in the "
+                    "TOML file that describes it."
+                )
             is_bool = isinstance(tree[section][key], bool)
             if isinstance(value, bool) != is_bool:
                 wanted = "true or false" if is_bool else "a value that is not true or false"
@@ -370,7 +409,6 @@ def _parse(text: str) -> Any:
 
 _SECTIONS: dict[str, Any] = {
     "features": FeatureConfig,
-    "model": ModelConfig,
     "training": TrainingConfig,
     "augment": AugmentConfig,
 }
@@ -392,6 +430,11 @@ PRESETS: dict[str, Settings] = {
         augment=AugmentConfig(mixing=0.5),
     ),
     "fast": Settings(model=MODELS["fast"], training=TrainingConfig(batch_size=32)),
+    # On the embeddings of a pretrained encoder: see docs/encoders.md. Mixup did not help there.
+    "encoder": Settings(
+        model=HeadConfig(n_classes=1),
+        training=TrainingConfig(batch_size=32, max_epochs=12, schedule="cosine"),
+    ),
     # The best recipe of docs/results.md without teacher models: "8x epochs, wider" of
     # `benchmarks/detector.toml`. Its 16 epochs were measured on 6,000 scenes; smaller data sets
     # get more. Precision stays at 32 bits, since bfloat16 is fast on some machines only.

@@ -18,7 +18,7 @@ from earmark.data.store import FeatureStore
 from earmark.inference.predictor import Predictor, read_log_mels
 from earmark.metrics.clip import clip_scores
 from earmark.nn.loss import clip_loss
-from earmark.nn.model import Model
+from earmark.nn.network import Network
 
 THRESHOLD = 0.5  # of the clip probabilities, for F1
 
@@ -38,7 +38,7 @@ class Validation(NamedTuple):
 @torch.no_grad()
 def predict_clip_probs(
     fabric: Fabric,
-    model: Model,
+    model: Network,
     clips: Manifest,
     store: FeatureStore,
     features: FeatureConfig,
@@ -52,7 +52,7 @@ def predict_clip_probs(
     >>> import tempfile
     >>> from earmark.data.manifest import clip_paths
     >>> from earmark.data.store import build_store
-    >>> from earmark.nn.model import ModelConfig
+    >>> from earmark.nn.model import Model, ModelConfig
     >>> from earmark.synth.scenes import SceneConfig, write_scenes
     >>> model, features = Model(ModelConfig.preset("fast", n_classes=1)), FeatureConfig()
     >>> scenes = SceneConfig(duration=4.0, n_events=(1, 1), classes=("siren",))
