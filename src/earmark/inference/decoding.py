@@ -23,7 +23,7 @@ of rules on all validation clips; `decode_events` gives it one.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from numbers import Real
 from typing import NamedTuple
@@ -39,6 +39,7 @@ from earmark.frames import Floats, FrameGrid, FrameScores, Reals
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
+MAX_SHIFT = 20  # of a sensitivity, either way: beyond any use, and far from underflow
 _MEDIAN_BLOCK = 1 << 20  # values sorted at a time: some 10 MB
 
 
@@ -162,6 +163,35 @@ class Decoding:
         ('cat',)
         """
         return Decoding(tuple(labels), tuple(self[label] for label in labels))
+
+    def shifted(self, sensitivity: float) -> "Decoding":
+        """Return this decoding with every threshold lower by `sensitivity` in log-odds.
+
+        A threshold t becomes sigmoid(logit(t) - sensitivity), at clip level and at frame level;
+        lengths and a clip-level threshold of 0 (none) stay.
+
+        >>> rule = Decoding.uniform(["dog"], 0.5, clip_threshold=0.2).shifted(1.0)["dog"]
+        >>> round(rule.threshold, 3), round(rule.clip_threshold, 3)
+        (0.269, 0.084)
+        """
+        number = isinstance(sensitivity, Real) and not isinstance(sensitivity, bool)
+        if not (number and abs(sensitivity) <= MAX_SHIFT):
+            raise SettingError(
+                f"sensitivity must be a number from {-MAX_SHIFT} to {MAX_SHIFT}; 0 changes "
+                f"nothing. Got {sensitivity!r}."
+            )
+        if sensitivity == 0:
+            return self
+
+        def shift(threshold: float) -> float:
+            if threshold in (0.0, 1.0):
+                return threshold
+            log_odds = math.log(threshold) - math.log1p(-threshold) - sensitivity
+            return 1 / (1 + math.exp(-log_odds))
+
+        names = ("threshold", "low_threshold", "clip_threshold")
+        rules = [replace(r, **{name: shift(getattr(r, name)) for name in names}) for r in self.rules]
+        return Decoding(self.labels, tuple(rules))
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return label -> its rule as plain values, for a file.

@@ -1,8 +1,8 @@
 """A trained network <-> one self-describing file.
 
 Conventions: a safetensors file (no pickle, nothing that could run) whose metadata holds one JSON
-text: labels, features, normalisation, network, decoding, how it was tuned and trained, versions,
-licence and attribution. Checksums cover the text and the weights: a damaged file is refused. Files
+text: labels, features, normalisation, network, decoding, calibration, how it was tuned and trained,
+versions, licence and attribution. Checksums cover the text and the weights: a damaged file is refused. Files
 of older formats are migrated when they are read (`MIGRATIONS`), and settings that a file does not
 have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
 """
@@ -22,11 +22,12 @@ from torch import Tensor
 from earmark.config import build
 from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, EarmarkError, SettingError, choose
+from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
 from earmark.nn.model import Model, ModelConfig
 from earmark.tensors import load_tensors, save_tensors
 
-FORMAT = 2  # raised when an older Earmark could not read the file any more
+FORMAT = 3  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
 BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # the pretrained model
 
@@ -38,7 +39,9 @@ _PLAIN = {
     "licence": (str,),
     "attribution": (tuple, list),
 }
-_FIELDS = ("format", "labels", "features", "model", "decoding", "n_parameters", *_PLAIN)
+_FIELDS = (
+    "format", "labels", "features", "model", "decoding", "calibration", "n_parameters", *_PLAIN
+)  # fmt: skip
 
 
 def installed_versions() -> dict[str, str]:
@@ -68,6 +71,7 @@ class Bundle:
         versions: of what made the file.
         licence: of the weights.
         attribution: authors of the recordings it was trained on.
+        calibration: turns the scores of events into probabilities; None leaves them as they are.
     """
 
     labels: tuple[str, ...]
@@ -81,6 +85,7 @@ class Bundle:
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     licence: str = ""
     attribution: tuple[str, ...] = ()
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in _PLAIN.items():
@@ -141,6 +146,7 @@ class Bundle:
             "features": asdict(self.feature_config),
             "model": asdict(self.model_config),
             "decoding": self.decoding.to_dict(),
+            "calibration": None if self.calibration is None else asdict(self.calibration),
             "tuning": dict(self.tuning),
             "training": dict(self.training),
             "versions": dict(self.versions),
@@ -174,9 +180,14 @@ class Bundle:
         """Return the same network in half precision, for a file of half the size."""
         return replace(self, weights={name: _halved(w) for name, w in self.weights.items()})
 
-    def with_decoding(self, decoding: Decoding, tuning: Mapping[str, Any]) -> "Bundle":
-        """Return the same network with another decoding."""
-        return replace(self, decoding=decoding, tuning=tuning)
+    def with_decoding(
+        self,
+        decoding: Decoding,
+        tuning: Mapping[str, Any],
+        calibration: Calibration | None = None,
+    ) -> "Bundle":
+        """Return the same network with another decoding, and a calibration of its events."""
+        return replace(self, decoding=decoding, tuning=tuning, calibration=calibration)
 
 
 def _halved(weights: Tensor) -> Tensor:
@@ -224,6 +235,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             model_config=build(ModelConfig, "model", values["model"]),
             weights=weights,
             decoding=decoding,
+            calibration=_calibration(values.get("calibration")),
             **{name: values[name] for name in _PLAIN if name in values},
         )
         bundle.check_weights()
@@ -233,6 +245,10 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise BundleError(f"{source} is not a usable model file: {reason}") from error
     return bundle
+
+
+def _calibration(values: object) -> Calibration | None:
+    return None if values is None else build(Calibration, "calibration", values)
 
 
 def migrate(values: dict[str, Any]) -> dict[str, Any]:
@@ -268,6 +284,11 @@ def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
     return values | {"format": 2} | changed
 
 
+def _from_format_2(values: dict[str, Any]) -> dict[str, Any]:
+    """Files of format 2 have no calibration."""
+    return values | {"format": 3}
+
+
 # Settings of a training in files of format 1 -> their names now.
 _FIRST_NAMES = {
     "training": {"average": "ema_decay", "frame_share": "frame_loss_weight", "keep": "checkpoint"},
@@ -287,7 +308,10 @@ _UNUSABLE = (
 )
 
 # Format -> what turns the description of a file in that format into the next one.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _from_format_1,
+    2: _from_format_2,
+}
 
 
 def describe_bundle(about: Mapping[str, Any]) -> str:
@@ -309,6 +333,8 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
         f"licence: {about['licence'] or 'not stated'}",
         "attribution:" if about["attribution"] else "attribution: not stated",
         *(f"  {line}" for line in about["attribution"]),
+        "calibration: "
+        + (", ".join(f"{k}={v:.3g}" for k, v in (about["calibration"] or {}).items()) or "none"),
     ]
     names = list(decoding[about["labels"][0]])
     lines.append("\t".join(["label", *names]))

@@ -23,10 +23,15 @@ time over the search grid and the clip-level threshold, as long as the score ris
 a good rule, not necessarily the best. With `f_measure` or `error_rate`, which classes share, it
 then improves the classes in turn, the others held fixed.
 
+Tuning then calibrates the scores of events (`calibrate`), and may lower or raise all thresholds to
+keep a limit of false events (`operating_point`).
+
 Whatever is found is never worse than `start` on the data it was tuned on, unless it is shared.
 """
 
+from earmark.inference.tuning.calibrate import CalibrationResult, fit_calibration
 from earmark.inference.tuning.objectives import OBJECTIVES
+from earmark.inference.tuning.operating_point import find_sensitivity, sweep_sensitivity
 from earmark.inference.tuning.search import SearchGrid
 from earmark.inference.tuning.tune import (
     START,
@@ -39,9 +44,13 @@ from earmark.inference.tuning.tune import (
 __all__ = [
     "OBJECTIVES",
     "START",
+    "CalibrationResult",
     "ClassReport",
     "SearchGrid",
     "TuningResult",
+    "find_sensitivity",
+    "fit_calibration",
+    "sweep_sensitivity",
     "tune_clip_thresholds",
     "tune_decoding",
 ]
