@@ -1,6 +1,7 @@
 """The commands train, tune and info."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, Any
@@ -124,6 +125,16 @@ def tune(
         bool,
         typer.Option("--shared", help="Tune one clip-level threshold for all classes, on tags."),
     ] = False,
+    negatives: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of recordings without any of the classes, to count false events."
+        ),
+    ] = None,
+    max_false_per_minute: Annotated[
+        float | None,
+        typer.Option(min=0, help="Limit of false events per minute there: sets the sensitivity."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Model file to write; by default in place.")
     ] = None,
@@ -136,17 +147,45 @@ def tune(
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
     detector = Detector.load(model, device=device)
-    detector, tuned = api.tune(detector, valid, audio, strong=strong, shared=shared, **choices)
+    detector, tuned = api.tune(
+        detector,
+        valid,
+        audio,
+        strong=strong,
+        shared=shared,
+        negatives=negatives,
+        max_false_per_minute=max_false_per_minute,
+        **choices,
+    )
     path = detector.save(out or model)
+    record = detector.bundle.tuning
     if as_json:
-        print_json(tuned.to_dict())
+        print_json(tuned.to_dict() | {"tuning": record})
         return
     print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tf_before\tf_after")
     for label, of_class in tuned.classes.items():
-        rule = astuple(tuned.decoding[label])
+        rule = astuple(detector.bundle.decoding[label])
         numbers = [*rule, of_class.start_f_measure, of_class.f_measure]
         print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
+    if "false_events" in record:
+        _print_false_events(record["false_events"])
+    calibration = record["calibration"]
+    if calibration["n_events"]:
+        errors = f"{calibration['start_ece']:.3f} -> {calibration['ece']:.3f}"
+        print(f"calibration error of the scores of {calibration['n_events']} events: {errors}")
     print(f"{path}: tuned from {tuned.supervision} labels, {tuned.objective} {tuned.score:.3f}")
+
+
+def _print_false_events(record: Mapping[str, Any]) -> None:
+    names = ("setting", "per_minute", "recordings", "clip_recall", "clip_f_measure", "event_recall")
+    print("\nsensitivity\tfalse_per_minute\twith_any\tclip_recall\tclip_f1\tevent_recall")
+    for point in record["curve"]:
+        print("\t".join(f"{point[name]:.3g}" if name in point else "-" for name in names))
+    interval = f" [{record['low']:.2f}, {record['high']:.2f}]" if "low" in record else ""
+    print(
+        f"{record['per_minute']:.2f}{interval} false events per minute in {record['minutes']:.1f} "
+        f"minutes of negatives; thresholds shifted by a sensitivity of {record['sensitivity']:g}"
+    )
 
 
 @app.command()

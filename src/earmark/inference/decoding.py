@@ -190,7 +190,9 @@ class Decoding:
             return 1 / (1 + math.exp(-log_odds))
 
         names = ("threshold", "low_threshold", "clip_threshold")
-        rules = [replace(r, **{name: shift(getattr(r, name)) for name in names}) for r in self.rules]
+        rules = [
+            replace(r, **{name: shift(getattr(r, name)) for name in names}) for r in self.rules
+        ]
         return Decoding(self.labels, tuple(rules))
 
     def to_dict(self) -> dict[str, dict[str, float]]:

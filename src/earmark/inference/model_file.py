@@ -2,9 +2,9 @@
 
 Conventions: a safetensors file (no pickle, nothing that could run) whose metadata holds one JSON
 text: labels, features, normalisation, network, decoding, calibration, how it was tuned and trained,
-versions, licence and attribution. Checksums cover the text and the weights: a damaged file is refused. Files
-of older formats are migrated when they are read (`MIGRATIONS`), and settings that a file does not
-have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
+versions, licence and attribution. Checksums cover the text and the weights: a damaged file is
+refused. Files of older formats are migrated when they are read (`MIGRATIONS`), and settings that a
+file does not have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
 """
 
 import json

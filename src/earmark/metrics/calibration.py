@@ -241,7 +241,7 @@ def expected_calibration_error(score: Reals, right: Reals, n_bins: int = N_BINS)
     return counts.scores().ece
 
 
-def is_right(event: Event, reference: Sequence[Event] | Collection[str]) -> bool:
+def is_right(event: Event, reference: Collection[object]) -> bool:
     """Return whether an event is right: half of it in reference events, or its tag in the clip's.
 
     >>> parts = [Event(0, 1, "dog"), Event(0.5, 1.5, "dog")]

@@ -115,11 +115,12 @@ class FalseEventCounts:
         """
         if self.labels != other.labels:
             raise SettingError("Only counts with the same labels can be concatenated.")
-        both = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in ("n_events", "minutes")
-        }
-        return replace(self, files=self.files + other.files, **both)
+        return replace(
+            self,
+            files=self.files + other.files,
+            n_events=np.concatenate([self.n_events, other.n_events]),
+            minutes=np.concatenate([self.minutes, other.minutes]),
+        )
 
 
 def count_false_events(
@@ -203,12 +204,12 @@ class RecallPoint:
     event_recall: float = np.nan
 
     def to_dict(self) -> dict[str, float]:
-        """Return plain values, for a file.
+        """Return plain values, for a file; those that are not known are left out.
 
-        >>> RecallPoint(0.0, 1.5, 0.2, 0.8).to_dict()["per_minute"]
-        1.5
+        >>> RecallPoint(0.0, 1.5, 0.2, 0.8).to_dict()
+        {'setting': 0.0, 'per_minute': 1.5, 'recordings': 0.2, 'clip_recall': 0.8}
         """
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if not np.isnan(value)}
 
 
 def recall_curve(

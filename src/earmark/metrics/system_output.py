@@ -85,6 +85,24 @@ class SystemOutput:
             scores = ScoreTable(scores.labels, rename_files(scores, files))
         return replace(self, events=events, tags=tags, scores=scores)
 
+    def without(self, files: Collection[str]) -> "SystemOutput":
+        """Return the same output without some files.
+
+        >>> SystemOutput("mine", {"a.wav": [], "b.wav": []}).without(["b.wav"]).events
+        {'a.wav': []}
+        """
+        if not files:
+            return self
+        out = set(files)
+        changes: dict[str, Any] = {}
+        for name in ("events", "tags", "scores"):
+            table = getattr(self, name)
+            if table is None:
+                continue
+            kept = {file: own for file, own in table.items() if file not in out}
+            changes[name] = ScoreTable(table.labels, kept) if name == "scores" else kept
+        return replace(self, **changes)
+
     def clip_scores(self, files: Tags, labels: Sequence[str]) -> dict[str, Any] | None:
         """Return file -> the highest frame-level score per class; None without scores."""
         if self.scores is None:

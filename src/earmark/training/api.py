@@ -21,11 +21,21 @@ from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
-from earmark.inference.decoding import Decoding
-from earmark.inference.detector import Detector
+from earmark.frames import FrameScores
+from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.detector import Detector, name_recordings
 from earmark.inference.model_file import SUFFIX, Bundle
 from earmark.inference.predictor import predict_clips
-from earmark.inference.tuning import TuningResult, tune_clip_thresholds, tune_decoding
+from earmark.inference.tuning import (
+    TuningResult,
+    find_sensitivity,
+    fit_calibration,
+    sweep_sensitivity,
+    tune_clip_thresholds,
+    tune_decoding,
+)
+from earmark.metrics.bootstrap import bootstrap_scores
+from earmark.metrics.false_events import count_false_events
 from earmark.plots import plot_history, save
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
@@ -167,9 +177,15 @@ def tune(
     strong: bool = False,
     shared: bool = False,
     start: Decoding | None = None,
+    negatives: PathLike | Iterable[PathLike] | None = None,
+    max_false_per_minute: float | None = None,
     **choices: Any,
 ) -> tuple[Detector, TuningResult]:
-    """Search thresholds and post-processing on validation recordings.
+    """Search thresholds and post-processing on validation recordings; calibrate the scores.
+
+    Negatives are recordings that contain none of the classes. With them, the record of the tuning
+    says how many false events per minute there are, and at which recall (`bundle.tuning`). With a
+    limit, all thresholds are then shifted to the highest recall that keeps it.
 
     Args:
         detector: whose decoding to tune.
@@ -179,6 +195,8 @@ def tune(
         shared: tune one clip-level threshold for all classes on tags, for the best micro F1, and
             nothing else.
         start: where the search starts; by default the decoding of the detector.
+        negatives: files or folders of recordings without any of the classes.
+        max_false_per_minute: limit of false events per minute in the negatives.
         choices: passed to `earmark.inference.tuning.tune_decoding`.
 
     >>> import tempfile
@@ -199,23 +217,26 @@ def tune(
                 f"out {', '.join(['strong'] * strong + other)}."
             )
         choices = one_threshold
+    if max_false_per_minute is not None and negatives is None:
+        raise SettingError(
+            "max_false_per_minute needs negatives=..., recordings without any of the classes."
+        )
     clips = _read_clips("validation", table, audio, detector.labels)
-    scores, rows = [], []
-    for row, path in enumerate(clips.paths):
-        try:
-            scores.append(detector.frame_scores(path))
-            rows.append(row)
-        except AudioError as error:
-            warnings.warn(f"Skipped: {error}", EarmarkWarning, stacklevel=2)
-    if not scores:
+    scored = _score_readable(detector, clips.paths)
+    if not scored:
         raise DataError(f"No recording of {table} in {audio} can be read.")
-    clips = clips.take(rows)
+    clips, scores = clips.take(list(scored)), list(scored.values())
     labelled: dict[str, Any] = {"tags": clips.tags}
     if strong:
         events = read_events(table)
         labelled = {"reference": [events[file] for file in clips.files]}
     tuned = tune_decoding(scores, start=start or detector.bundle.decoding, **labelled, **choices)
-    bundle = detector.bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(scores)))
+    empty: list[FrameScores] = []
+    if negatives is not None:
+        empty = list(_score_readable(detector, name_recordings(negatives).values()).values())
+        if not empty:
+            raise DataError("None of the negatives can be read.")
+    bundle = _with_tuning(detector.bundle, tuned, scores, labelled, empty, max_false_per_minute)
     return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
 
 
@@ -351,14 +372,77 @@ def _bundle(
     scores = predict_clips(Detector(bundle, device).predictor, store, valid, settings.features)
     tuned = tune_clip_thresholds(scores, valid.tags)
     logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
-    return bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(valid)))
+    return _with_tuning(bundle, tuned, scores, {"tags": valid.tags})
 
 
-def _tuning_record(tuned: TuningResult, n_clips: int) -> dict[str, Any]:
-    """Return what the model file records of the tuning."""
-    return {
+def _with_tuning(
+    bundle: Bundle,
+    tuned: TuningResult,
+    scores: Sequence[FrameScores],
+    labelled: dict[str, Any],
+    negatives: Sequence[FrameScores] = (),
+    max_false_per_minute: float | None = None,
+) -> Bundle:
+    """Return the network with its decoding, its scores calibrated, and the record of both.
+
+    Args:
+        bundle: the network.
+        tuned: its decoding, before any limit of false events.
+        scores: of the validation clips.
+        labelled: their `tags` or `reference`.
+        negatives: scores of recordings without any of the classes.
+        max_false_per_minute: limit of false events per minute there.
+    """
+    decoding = tuned.decoding
+    record: dict[str, Any] = {
         "supervision": tuned.supervision,
         "objective": tuned.objective,
         "score": tuned.score,
-        "n_clips": n_clips,
+        "n_clips": len(scores),
     }
+    if negatives:
+        sensitivity = 0.0
+        if max_false_per_minute is not None:
+            sensitivity = find_sensitivity(negatives, decoding, max_false_per_minute)
+            decoding = decoding.shifted(sensitivity)
+        record["false_events"] = {
+            "max_per_minute": max_false_per_minute,
+            "sensitivity": sensitivity,
+            **_false_events(negatives, decoding),
+            "curve": [
+                point.to_dict()
+                for point in sweep_sensitivity(scores, negatives, decoding, **labelled)
+            ],
+        }
+    ((kind, labels),) = labelled.items()
+    with_negatives = {kind: [*labels, *([] for _ in negatives)]}
+    calibrated = fit_calibration([*scores, *negatives], decoding, **with_negatives)
+    record["calibration"] = calibrated.to_dict()
+    return bundle.with_decoding(decoding, record, calibrated.calibration)
+
+
+def _false_events(negatives: Sequence[FrameScores], decoding: Decoding) -> dict[str, Any]:
+    """Return false events per minute on negatives, with its interval if there are two or more."""
+    events = {str(at): decode_events(own, decoding) for at, own in enumerate(negatives)}
+    durations = {str(at): own.duration for at, own in enumerate(negatives)}
+    counts = count_false_events(events, durations)
+    record = {
+        "n_recordings": len(negatives),
+        "minutes": float(counts.minutes.sum()),
+        **counts.scores().overall["false_events"],
+    }
+    if len(negatives) > 1:
+        interval = bootstrap_scores(counts).overall["false_events"]["per_minute"]
+        record |= {"low": interval.low, "high": interval.high}
+    return record
+
+
+def _score_readable(detector: Detector, paths: Iterable[Path]) -> dict[int, FrameScores]:
+    """Return position -> scores of every recording that can be read; warn about the others."""
+    scored = {}
+    for at, path in enumerate(paths):
+        try:
+            scored[at] = detector.frame_scores(path)
+        except AudioError as error:
+            warnings.warn(f"Skipped: {error}", EarmarkWarning, stacklevel=3)
+    return scored

@@ -9,7 +9,7 @@ a calibration, there is none.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,8 @@ class CalibrationResult:
         >>> CalibrationResult(None, 200, ece=0.04, start_ece=0.2).to_dict()
         {'n_events': 200, 'ece': 0.04, 'start_ece': 0.2}
         """
-        return {name: value for name, value in asdict(self).items() if name != "calibration"}
+        errors = {"ece": self.ece, "start_ece": self.start_ece}
+        return {"n_events": self.n_events} | (errors if self.n_events else {})
 
 
 def fit_calibration(

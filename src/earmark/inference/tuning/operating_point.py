@@ -8,6 +8,7 @@ events falls again where they grow together.
 """
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def sweep_sensitivity(
     recordings = {f"clip {at}": own for at, own in enumerate(scores)}
     recordings |= {f"negative {at}": own for at, own in enumerate(negatives)}
 
-    def by_clip(values: Sequence[Collection[str] | Sequence[Event]] | None) -> dict[str, list]:
+    def by_clip(values: Sequence[Collection[str] | Sequence[Event]] | None) -> dict[str, list[Any]]:
         return {f"clip {at}": list(own) for at, own in enumerate(values or ())}
 
     return recall_curve(
