@@ -164,7 +164,7 @@ def tune(
         return
     print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tf_before\tf_after")
     for label, of_class in tuned.classes.items():
-        rule = astuple(detector.bundle.decoding[label])
+        rule = astuple(tuned.decoding[label])
         numbers = [*rule, of_class.start_f_measure, of_class.f_measure]
         print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
     if "false_events" in record:
@@ -184,7 +184,7 @@ def _print_false_events(record: Mapping[str, Any]) -> None:
     interval = f" [{record['low']:.2f}, {record['high']:.2f}]" if "low" in record else ""
     print(
         f"{record['per_minute']:.2f}{interval} false events per minute in {record['minutes']:.1f} "
-        f"minutes of negatives; thresholds shifted by a sensitivity of {record['sensitivity']:g}"
+        f"minutes of negatives, all thresholds above shifted by {record['sensitivity']:g}"
     )
 
 

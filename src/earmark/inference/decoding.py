@@ -165,14 +165,17 @@ class Decoding:
         return Decoding(tuple(labels), tuple(self[label] for label in labels))
 
     def shifted(self, sensitivity: float) -> "Decoding":
-        """Return this decoding with every threshold lower by `sensitivity` in log-odds.
+        """Return this decoding with lower thresholds: by `sensitivity`, in log-odds.
 
-        A threshold t becomes sigmoid(logit(t) - sensitivity), at clip level and at frame level;
-        lengths and a clip-level threshold of 0 (none) stay.
+        The threshold and the clip-level threshold t become sigmoid(logit(t) - sensitivity); a
+        clip-level threshold of 0 (none) stays. They decide whether there is an event. The low
+        threshold decides how long it is, and stays, unless it would be above the threshold; a class
+        without hysteresis stays without.
 
-        >>> rule = Decoding.uniform(["dog"], 0.5, clip_threshold=0.2).shifted(1.0)["dog"]
-        >>> round(rule.threshold, 3), round(rule.clip_threshold, 3)
-        (0.269, 0.084)
+        >>> rule = Rule(0.5, low_threshold=0.1, clip_threshold=0.2)
+        >>> rule = Decoding(["dog"], [rule]).shifted(1.0)["dog"]
+        >>> round(rule.threshold, 3), rule.low_threshold, round(rule.clip_threshold, 3)
+        (0.269, 0.1, 0.084)
         """
         number = isinstance(sensitivity, Real) and not isinstance(sensitivity, bool)
         if not (number and abs(sensitivity) <= MAX_SHIFT):
@@ -189,10 +192,14 @@ class Decoding:
             log_odds = math.log(threshold) - math.log1p(-threshold) - sensitivity
             return 1 / (1 + math.exp(-log_odds))
 
-        names = ("threshold", "low_threshold", "clip_threshold")
-        rules = [
-            replace(r, **{name: shift(getattr(r, name)) for name in names}) for r in self.rules
-        ]
+        rules = []
+        for rule in self.rules:
+            threshold = shift(rule.threshold)
+            hysteresis = rule.low_threshold != rule.threshold
+            low = min(rule.low_threshold, threshold) if hysteresis else threshold
+            clip_threshold = shift(rule.clip_threshold)
+            changes = {"threshold": threshold, "low_threshold": low}
+            rules.append(replace(rule, **changes, clip_threshold=clip_threshold))
         return Decoding(self.labels, tuple(rules))
 
     def to_dict(self) -> dict[str, dict[str, float]]:

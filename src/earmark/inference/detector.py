@@ -36,7 +36,8 @@ PathLike = str | os.PathLike[str]
 
 BLOCK = 1 << 18  # samples of a waveform to resample at a time
 
-# Name -> how far thresholds are lowered, in log-odds; see `Decoding.shifted`.
+# Name -> how far thresholds are lowered, in log-odds; see `Decoding.shifted`. With the bundled
+# model "low" makes half as many false events, and "high" half as many more (docs/events.md).
 SENSITIVITIES = {"low": -1.0, "normal": 0.0, "high": 1.0}
 
 

@@ -229,7 +229,8 @@ def evaluate(
     tags = reference.clip_tags
     if tags is None or not any(tags.values()):
         raise DataError(f"{reference.name} has no events or tags to compare with.")
-    negatives = _check_negatives(scoring.negatives or {}, systems, tags)
+    negatives = scoring.negatives or {}
+    _check_negatives(negatives, systems, tags)
     named = [system.with_names_of([*tags, *negatives]) for system in systems]
     systems = [system.without([name for name in negatives if name not in tags]) for system in named]
     if scoring.durations is not None:
@@ -282,15 +283,13 @@ def evaluate(
 
 def _check_negatives(
     negatives: Mapping[str, float], systems: Sequence[SystemOutput], tags: Tags
-) -> Mapping[str, float]:
-    """Return the negatives, named as in the reference; raise if they cannot be used."""
-    negatives = rename_files(negatives, tags) if negatives else {}
+) -> None:
+    """Raise if the negatives cannot be used."""
     positive = next((name for name in negatives if tags.get(name)), None)
     if positive is not None:
         raise DataError(f"{positive} is among the negatives, but the reference has events there.")
     if negatives and not any(system.events is not None for system in systems):
         raise SettingError("False events in negatives need events; pass a table of events.")
-    return negatives
 
 
 def _false_events(
@@ -315,10 +314,12 @@ def _false_events(
 
 def _missing_negatives(counts: FalseEventCounts) -> list[str]:
     missing = counts.missing_files
+    if not missing:
+        return []
     return [
         f"{len(missing)} of {len(counts.files)} negatives are missing from an estimate, such as "
         f"{missing[0]!r}: counted as without events."
-    ] * bool(missing)
+    ]
 
 
 def _curve(

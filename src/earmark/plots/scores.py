@@ -119,7 +119,7 @@ def plot_false_events(
 
     Args:
         curves: name of a system -> its points; see `earmark.metrics.false_events`.
-        setting: name of what differs between points; its value is written at each.
+        setting: name of what differs between points; its value is written at points of the first.
 
     >>> points = [RecallPoint(0.0, per_minute=2.0, recordings=0.1, clip_recall=0.7)]
     >>> plot_false_events({"mine": points}).axes[0].get_xlabel()
@@ -136,8 +136,9 @@ def plot_false_events(
             if not np.isnan(y).all():
                 label = plain_text(f"{name}, {recall.replace('_', ' ')}")
                 axes.plot(x, y, style, color=colour, ms=4, lw=1.2, label=label)
-        shown = points[:: max(1, len(points) // 8)]
-        for point in shown if len(points) > 1 else ():
+        if number or len(points) < 2:
+            continue
+        for point in points[:: max(1, len(points) // 8)]:
             at = (point.per_minute, point.clip_recall)
             axes.annotate(
                 f"{point.setting:.2g}", at, (4, -10), textcoords="offset points", fontsize=7
@@ -149,7 +150,7 @@ def plot_false_events(
         ylim=(0, 1.02),
         title=f"numbers: {setting}",
     )
-    axes.legend(fontsize=8)
+    figure.legend(fontsize=8, loc="outside lower center", ncols=2)
     return figure
 
 
