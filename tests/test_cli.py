@@ -229,14 +229,14 @@ def test_tune_keeps_a_limit_of_false_events_and_calibrates(home, negatives):
 def test_detect_takes_a_sensitivity_and_a_minimum_score_and_evaluate_negatives(home, negatives):
     command = ["detect", "audio", negatives, "-m", "run/model.earmark", "--score"]
     tables = {}
-    for sensitivity in ("low", "high", "6"):
+    for sensitivity in ("-6", "6"):
         run(*command, "--sensitivity", sensitivity, "--out", "moved.tsv", cwd=home)
         tables[sensitivity] = read_events(home / "moved.tsv")
     n_tags = {
         name: sum(len({event.label for event in own}) for own in table.values())
         for name, table in tables.items()
     }
-    assert n_tags["low"] <= n_tags["high"] < n_tags["6"]
+    assert n_tags["-6"] < n_tags["6"]
     scored = json.loads(
         run("evaluate", "valid_strong.tsv", "moved.tsv", "--negatives", negatives, "--json",
             "--bootstrap", "40", cwd=home).stdout
@@ -254,11 +254,6 @@ def test_detect_takes_a_sensitivity_and_a_minimum_score_and_evaluate_negatives(h
     assert sure == {
         name: [event for event in own if event.score >= 0.5] for name, own in tables["6"].items()
     }
-    for option, message in (
-        (["--sensitivity", "hihg"], "did you mean 'high'"),
-        (["--min-score", "2"], "min_score must be a number from 0 to 1"),
-    ):
-        assert message in run(*command, *option, cwd=home, code=2).stderr
 
 
 def test_doctor_reports_and_exits_with_1_if_training_cannot_start(home, tmp_path):
@@ -383,6 +378,8 @@ def test_ctrl_c_and_resume(home, tmp_path):
         (["detect", "audio", "-m", "run/model.earmark", "--out", "no/such.tsv"], "no folder no"),
         (["tune", "-m", "run/model.earmark", "--valid", "valid_weak.tsv", "--audio", "audio",
           "--objective", "f_measur"], "did you mean 'f_measure'"),
+        (["detect", "audio", "--sensitivity", "hihg"], "did you mean 'high'"),
+        (["detect", "audio", "--min-score", "2"], "min_score must be a number from 0 to 1"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence_and_exit_code_2(home, arguments, sentence):
