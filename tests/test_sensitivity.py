@@ -8,7 +8,7 @@ import torch
 
 from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig
-from earmark.errors import DataError, SettingError
+from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.calibration import Calibration
@@ -110,6 +110,12 @@ def test_limits_and_negatives_that_cannot_be_kept_are_refused():
             find_sensitivity([full], DECODING, limit)
     with pytest.raises(SettingError, match=r"tags=.* or reference="):
         sweep_sensitivity([full], [full], DECODING)
+
+
+def test_negatives_that_limit_nothing_get_a_warning():
+    silence = FrameScores(np.full((125, 2), 1e-4), LABELS, GRID, clip_scores=[1e-4, 1e-4])
+    with pytest.warns(EarmarkWarning, match="The negatives are too easy or too few"):
+        assert find_sensitivity([silence], DECODING, 1) == 2
 
 
 def test_a_sweep_gives_more_recall_for_more_false_events():

@@ -7,12 +7,13 @@ sensitivity: the highest up to which every lower one keeps the limit, too, as th
 events falls again where they grow together.
 """
 
+import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from earmark.errors import DataError, SettingError
+from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
@@ -81,6 +82,8 @@ def find_sensitivity(
 ) -> float:
     """Return the highest sensitivity that keeps false events per minute at or below a limit.
 
+    It is from -8 to 2. There is a warning if it is 2: then the negatives limit nothing.
+
     Args:
         negatives: scores of recordings without any of the classes.
         decoding: at sensitivity 0.
@@ -107,5 +110,13 @@ def find_sensitivity(
         raise DataError(
             f"Even at a sensitivity of {LOWEST:g} there are more than {max_per_minute:g} false "
             "events per minute in the negatives: check that they contain none of the classes."
+        )
+    if best == HIGHEST:
+        warnings.warn(
+            f"The negatives are too easy or too few: even at a sensitivity of {HIGHEST:g} there "
+            f"are no more than {max_per_minute:g} false events per minute. Add sounds like those "
+            "where the detector will run.",
+            EarmarkWarning,
+            stacklevel=2,
         )
     return best
