@@ -22,20 +22,16 @@ from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.frames import FrameScores
-from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector, name_recordings
 from earmark.inference.model_file import SUFFIX, Bundle
 from earmark.inference.predictor import predict_clips
 from earmark.inference.tuning import (
     TuningResult,
-    find_sensitivity,
-    fit_calibration,
-    sweep_sensitivity,
+    calibrated,
     tune_clip_thresholds,
     tune_decoding,
 )
-from earmark.metrics.bootstrap import bootstrap_scores
-from earmark.metrics.false_events import count_false_events
 from earmark.plots import plot_history, save
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
@@ -236,7 +232,8 @@ def tune(
         empty = list(_score_readable(detector, name_recordings(negatives).values()).values())
         if not empty:
             raise DataError("None of the negatives can be read.")
-    bundle = _with_tuning(detector.bundle, tuned, scores, labelled, empty, max_false_per_minute)
+    bundle = detector.bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(scores)))
+    bundle = calibrated(bundle, scores, empty, max_false_per_minute, **labelled)
     return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
 
 
@@ -372,69 +369,18 @@ def _bundle(
     scores = predict_clips(Detector(bundle, device).predictor, store, valid, settings.features)
     tuned = tune_clip_thresholds(scores, valid.tags)
     logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
-    return _with_tuning(bundle, tuned, scores, {"tags": valid.tags})
+    bundle = bundle.with_decoding(tuned.decoding, _tuning_record(tuned, len(valid)))
+    return calibrated(bundle, scores, tags=valid.tags)
 
 
-def _with_tuning(
-    bundle: Bundle,
-    tuned: TuningResult,
-    scores: Sequence[FrameScores],
-    labelled: dict[str, Any],
-    negatives: Sequence[FrameScores] = (),
-    max_false_per_minute: float | None = None,
-) -> Bundle:
-    """Return the network with its decoding, its scores calibrated, and the record of both.
-
-    Args:
-        bundle: the network.
-        tuned: its decoding, before any limit of false events.
-        scores: of the validation clips.
-        labelled: their `tags` or `reference`.
-        negatives: scores of recordings without any of the classes.
-        max_false_per_minute: limit of false events per minute there.
-    """
-    decoding = tuned.decoding
-    record: dict[str, Any] = {
+def _tuning_record(tuned: TuningResult, n_clips: int) -> dict[str, Any]:
+    """Return what the model file records of the tuning."""
+    return {
         "supervision": tuned.supervision,
         "objective": tuned.objective,
         "score": tuned.score,
-        "n_clips": len(scores),
+        "n_clips": n_clips,
     }
-    if negatives:
-        sensitivity = 0.0
-        if max_false_per_minute is not None:
-            sensitivity = find_sensitivity(negatives, decoding, max_false_per_minute)
-            decoding = decoding.shifted(sensitivity)
-        record["false_events"] = {
-            "max_per_minute": max_false_per_minute,
-            "sensitivity": sensitivity,
-            **_false_events(negatives, decoding),
-            "curve": [
-                point.to_dict()
-                for point in sweep_sensitivity(scores, negatives, decoding, **labelled)
-            ],
-        }
-    ((kind, labels),) = labelled.items()
-    with_negatives = {kind: [*labels, *([] for _ in negatives)]}
-    calibrated = fit_calibration([*scores, *negatives], decoding, **with_negatives)
-    record["calibration"] = calibrated.to_dict()
-    return bundle.with_decoding(decoding, record, calibrated.calibration)
-
-
-def _false_events(negatives: Sequence[FrameScores], decoding: Decoding) -> dict[str, Any]:
-    """Return false events per minute on negatives, with its interval if there are two or more."""
-    events = {str(at): decode_events(own, decoding) for at, own in enumerate(negatives)}
-    durations = {str(at): own.duration for at, own in enumerate(negatives)}
-    counts = count_false_events(events, durations)
-    record = {
-        "n_recordings": len(negatives),
-        "minutes": float(counts.minutes.sum()),
-        **counts.scores().overall["false_events"],
-    }
-    if len(negatives) > 1:
-        interval = bootstrap_scores(counts).overall["false_events"]["per_minute"]
-        record |= {"low": interval.low, "high": interval.high}
-    return record
 
 
 def _score_readable(detector: Detector, paths: Iterable[Path]) -> dict[int, FrameScores]:

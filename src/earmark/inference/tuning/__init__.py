@@ -30,6 +30,7 @@ Whatever is found is never worse than `start` on the data it was tuned on, unles
 """
 
 from earmark.inference.tuning.calibrate import CalibrationResult, fit_calibration
+from earmark.inference.tuning.calibrated import calibrated
 from earmark.inference.tuning.objectives import OBJECTIVES
 from earmark.inference.tuning.operating_point import find_sensitivity, sweep_sensitivity
 from earmark.inference.tuning.search import SearchGrid
@@ -48,6 +49,7 @@ __all__ = [
     "ClassReport",
     "SearchGrid",
     "TuningResult",
+    "calibrated",
     "find_sensitivity",
     "fit_calibration",
     "sweep_sensitivity",
