@@ -51,7 +51,8 @@ def main() -> None:
         train_on_all(options.scenes, options.work, teacher) for teacher in run.teachers[:N_TEACHERS]
     ]
     bundle = load_bundle(train_on_all(options.scenes, options.work, run, teachers))
-    bundle = bundle.with_decoding(measured.decoding, {**measured.tuning, "of": TUNED_ON})
+    tuning = {**measured.tuning, "of": TUNED_ON}
+    bundle = bundle.with_decoding(measured.decoding, tuning, measured.calibration)
     scene_sets = SceneSets.read(REPO / "benchmarks" / "everyday.toml")
     bundle = replace(bundle, licence=LICENCE, attribution=attribution(scene_sets, "all"))
     half = bundle.halved()

@@ -1,5 +1,8 @@
 """Generate the tables of docs/model-card.md from the bundled pretrained model."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from benchmarks.everyday import CONFIGURATION
 from docs.results import compare
 from earmark.inference.decoding import Rule
@@ -26,8 +29,41 @@ def about() -> str:
         "",
         rules(bundle).to_markdown(),
         "",
+        *reliability(bundle.tuning),
     ]
     return "\n".join(lines)
+
+
+def reliability(tuning: Mapping[str, Any]) -> list[str]:
+    """Return what the tuning measured: calibration error, and false events against recall."""
+    lines = []
+    calibration = tuning.get("calibration", {})
+    if "ece" in calibration:
+        lines += [
+            f"Expected calibration error of the scores of {calibration['n_events']:,} validation "
+            f"events, cross-validated: {calibration['ece']:.3f} ({calibration['start_ece']:.3f} "
+            "before calibration).",
+            "",
+        ]
+    if "false_events" in tuning:
+        false = tuning["false_events"]
+        columns = {
+            "sensitivity": "setting",
+            "false events per minute": "per_minute",
+            "negatives with any": "recordings",
+            "clip recall": "clip_recall",
+            "event recall": "event_recall",
+        }
+        rows = tuple(
+            tuple(f"{point[name]:.2f}" if name in point else "-" for name in columns.values())
+            for point in false["curve"]
+        )
+        title = (
+            f"False events in {false['n_recordings']} recordings without any of the classes "
+            f"({false['minutes']:.1f} minutes), and recall on the validation clips"
+        )
+        lines += [TextTable(title, tuple(columns), rows).to_markdown(), ""]
+    return lines
 
 
 def scores() -> str:

@@ -231,6 +231,67 @@ def test_tune_leaves_the_model_file_alone_where_there_is_no_gain(home):
     assert model.read_bytes() == before
 
 
+@pytest.fixture
+def negatives(home):
+    """A folder of recordings without any of the tones."""
+    rng = np.random.default_rng(3)
+    for number in range(4):
+        noise = 0.01 * rng.standard_normal(32000)
+        (home / "negatives").mkdir(exist_ok=True)
+        write_audio(home / "negatives" / f"noise_{number}.wav", noise.astype(np.float32), 8000)
+    return "negatives"
+
+
+def test_tune_keeps_a_limit_of_false_events_and_calibrates(home, negatives):
+    where = ["--model", "run/model.earmark", "--audio", "audio", "--valid", "valid_weak.tsv"]
+    limit = ["--negatives", negatives, "--max-false-per-minute", "1"]
+    done = run("tune", *where, *limit, "--out", "limited.earmark", cwd=home)
+    assert "sensitivity\tfalse_per_minute" in done.stdout
+    assert "false events per minute in 0.3 minutes of negatives" in done.stdout
+    bundle = load_bundle(home / "limited.earmark")
+    record = bundle.tuning["false_events"]
+    assert record["per_minute"] <= record["max_per_minute"] == 1
+    assert record["n_recordings"] == 4
+    assert {point["setting"]: point for point in record["curve"]}[0]["per_minute"] <= 1
+    assert bundle.tuning["calibration"]["n_events"] >= 0
+    tuned = json.loads(run("tune", *where, "--out", "plain.earmark", "--json", cwd=home).stdout)
+    assert "false_events" not in tuned["tuning"]
+    shifted = load_bundle(home / "plain.earmark").decoding.shifted(record["sensitivity"])
+    assert bundle.decoding == shifted
+    refused = run("tune", *where, "--max-false-per-minute", "1", cwd=home, code=2)
+    assert "max_false_per_minute needs negatives=" in refused.stderr
+
+
+def test_detect_takes_a_sensitivity_and_a_minimum_score_and_evaluate_negatives(home, negatives):
+    command = ["detect", "audio", negatives, "-m", "run/model.earmark", "--score"]
+    tables = {}
+    for sensitivity in ("-6", "6"):
+        run(*command, "--sensitivity", sensitivity, "--out", "moved.tsv", cwd=home)
+        tables[sensitivity] = read_events(home / "moved.tsv")
+    n_tags = {
+        name: sum(len({event.label for event in own}) for own in table.values())
+        for name, table in tables.items()
+    }
+    assert n_tags["-6"] < n_tags["6"]
+    scored = json.loads(
+        run("evaluate", "valid_strong.tsv", "moved.tsv", "--negatives", negatives, "--json",
+            "--bootstrap", "40", cwd=home).stdout
+    )  # fmt: skip
+    n_false = sum(len(tables["6"][f"noise_{number}.wav"]) for number in range(4))
+    false = scored["false_events"]["overall"]["false_events"]
+    assert false["per_minute"] == pytest.approx(n_false / (16 / 60))
+    assert 0 <= scored["calibration"]["overall"]["calibration"]["ece"] <= 1
+    (home / "durations.tsv").write_text("filename\tduration\nnoise_0.wav\t4.0\n")
+    one = run("evaluate", "valid_strong.tsv", "moved.tsv", "--negatives", "durations.tsv",
+              "--bootstrap", "40", cwd=home)  # fmt: skip
+    assert "false events per minute" in one.stdout
+    run(*command, "--sensitivity", "6", "--min-score", "0.5", "--out", "sure.tsv", cwd=home)
+    sure = read_events(home / "sure.tsv")
+    assert sure == {
+        name: [event for event in own if event.score >= 0.5] for name, own in tables["6"].items()
+    }
+
+
 def test_doctor_reports_and_exits_with_1_if_training_cannot_start(home, tmp_path):
     done = run("doctor", "train_weak.tsv", "--audio", "audio", cwd=home)
     assert "24" in done.stdout
@@ -364,6 +425,8 @@ def test_a_signal_ends_a_training_with_the_model_of_its_best_epoch(home, tmp_pat
         (["detect", "audio", "-m", "run/model.earmark", "--out", "no/such.tsv"], "no folder no"),
         (["tune", "-m", "run/model.earmark", "--valid", "valid_weak.tsv", "--audio", "audio",
           "--objective", "f_measur"], "did you mean 'f_measure'"),
+        (["detect", "audio", "--sensitivity", "hihg"], "did you mean 'high'"),
+        (["detect", "audio", "--min-score", "2"], "min_score must be a number from 0 to 1"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence_and_exit_code_2(home, arguments, sentence):

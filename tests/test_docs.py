@@ -72,3 +72,19 @@ def test_made_parts_are_up_to_date(build):
         assert (REPO / image).exists(), f"{image}: run make docs"
         with Image.open(REPO / image) as picture:
             picture.verify()
+
+
+def test_the_card_shows_calibration_and_false_events_of_a_model_that_was_tuned_on_them(build):
+    from docs.card import reliability
+
+    point = {"setting": -1.0, "per_minute": 0.5, "recordings": 0.1, "clip_recall": 0.75}
+    record = {
+        "calibration": {"n_events": 1200, "ece": 0.03, "start_ece": 0.2},
+        "false_events": {"n_recordings": 40, "minutes": 3.3, "curve": [point]},
+    }
+    text = "\n".join(reliability(record))
+    assert "1,200 validation events, cross-validated: 0.030 (0.200 before" in text
+    assert "40 recordings without any of the classes (3.3 minutes)" in text
+    assert "| -1.00 | 0.50 | 0.10 | 0.75 | - |" in text
+    assert reliability({"supervision": "weak"}) == []
+    assert reliability({"calibration": {"n_events": 0}}) == []

@@ -107,8 +107,13 @@ class TestParts:
                 assert all(each.difference == 0 and each.p_value == 1 for each in names.values())
 
     def test_every_headline_is_a_score_that_exists(self, ref, frame_scores):
-        output = SystemOutput("a", some_events(1), scores=frame_scores)
-        scoring = Scoring(n_bootstrap=0, psds=parse_psds("dtc=0.5 gtc=0.5"))
+        events = {
+            name: [dataclasses.replace(event, score=0.5) for event in own]
+            for name, own in some_events(1).items()
+        }
+        output = SystemOutput("a", events | {"negative.wav": []}, scores=frame_scores)
+        psds = parse_psds("dtc=0.5 gtc=0.5")
+        scoring = Scoring(n_bootstrap=0, psds=psds, negatives={"negative.wav": 10.0})
         scores = evaluate(ref, [output], scoring).systems[0].scores
         for part, path, _ in HEADLINES:
             value = scores[part]
@@ -278,6 +283,7 @@ class TestSettings:
 
     def test_every_setting_there_is_has_been_tried_above(self):
         tried = {name for changed, *_ in SETTINGS + BOOTSTRAP for name in changed}
+        tried.add("negatives")  # tests/test_metrics_false_events.py
         assert tried == {field.name for field in dataclasses.fields(Scoring)}
 
     def test_a_clip_scores_as_high_as_its_highest_frame(self):

@@ -11,9 +11,17 @@ from safetensors.torch import load_file, save_file
 
 from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, DataError, SettingError
+from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding, Rule
 from earmark.inference.detector import Detector
-from earmark.inference.model_file import BUNDLED, FORMAT, Bundle, load_bundle, save_bundle
+from earmark.inference.model_file import (
+    BUNDLED,
+    FORMAT,
+    Bundle,
+    describe_bundle,
+    load_bundle,
+    save_bundle,
+)
 from earmark.nn.model import Model, ModelConfig
 from earmark.tensors import load_tensors, save_tensors
 
@@ -133,7 +141,7 @@ def test_another_version_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr("earmark.inference.model_file.FORMAT", FORMAT + 1)
     path = save_bundle(make(), tmp_path / "new.earmark")
     monkeypatch.undo()
-    with pytest.raises(BundleError, match=r"has format 3 \(made by Earmark .*reads up to format 2"):
+    with pytest.raises(BundleError, match=r"has format 4 \(made by Earmark .*reads up to format 3"):
         load_bundle(path)
 
 
@@ -177,6 +185,31 @@ def test_a_file_of_format_1_is_written_in_the_newest_format(tmp_path):
     assert old.feature_config.sample_rate == 8000
 
 
+def test_a_file_of_format_2_is_read_and_has_no_calibration(path):
+    rewrite(path, set_field("format", value=2))
+    rewrite(path, remove_field("calibration"))
+    bundle = load_bundle(path)
+    assert bundle.calibration is None
+    assert bundle.describe() == make().describe()
+
+
+def test_a_calibration_comes_back_and_a_wrong_one_is_refused(tmp_path):
+    bundle = replace(make(), calibration=Calibration(0.5, 0.0, 0.25, 2.0))
+    path = save_bundle(bundle, tmp_path / "calibrated.earmark")
+    assert load_bundle(path).calibration == bundle.calibration
+    assert "calibration: intercept=0.5, score=0, peak=0.25, clip=2" in describe_bundle(
+        load_bundle(path).describe()
+    )
+    for value, message in (
+        ({"clpi": 1.0}, "did you mean 'calibration.clip'"),
+        ({"clip": None}, "calibration.clip"),
+        (3.0, "calibration must be a table"),
+    ):
+        rewrite(path, set_field("calibration", value=value))
+        with pytest.raises(BundleError, match=message):
+            load_bundle(path)
+
+
 def test_the_bundled_model_file_is_read():
     bundle = load_bundle(BUNDLED)
     assert len(bundle.labels) == bundle.model_config.n_classes == 17
@@ -217,6 +250,7 @@ def remove_field(*names):
         (("training",), {}),
         (("licence",), ""),
         (("attribution",), ()),
+        (("calibration",), None),
     ],
 )
 def test_a_field_that_a_file_does_not_have_gets_its_default(path, names, default):

@@ -18,6 +18,16 @@ def detect(
     score: Annotated[
         bool, typer.Option("--score", help="Add a column with the score of each event.")
     ] = False,
+    sensitivity: Annotated[
+        str,
+        typer.Option(
+            help="low, normal, high or a number: higher misses fewer events and makes more false "
+            "ones."
+        ),
+    ] = "normal",
+    min_score: Annotated[
+        float, typer.Option(help="Leave out events with a lower score, from 0 to 1.")
+    ] = 0.0,
     scores: Annotated[
         Path | None,
         typer.Option(help="Folder for the frame-level scores, one table per recording."),
@@ -36,7 +46,7 @@ def detect(
     if out is not None and not out.absolute().parent.is_dir():
         raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
     detector = Detector.load(model or BUNDLED, device, threads, encoder)
-    events = detector.detect_files(recordings, scores)
+    events = detector.detect_files(recordings, scores, sensitivity=sensitivity, min_score=min_score)
     if not score:
         plain = {name: [replace(e, score=None) for e in own] for name, own in events.items()}
     write_events(out or sys.stdout, events if score else plain)

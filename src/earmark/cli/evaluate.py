@@ -32,6 +32,13 @@ def evaluate(
         Path | None,
         typer.Option(help="Table of filename and duration; default: the end of the scores."),
     ] = None,
+    negatives: Annotated[
+        Path | None,
+        typer.Option(
+            help="Recordings without any of the classes: a folder, or a table of filename and "
+            "duration. The estimates have their false events."
+        ),
+    ] = None,
     psds: Annotated[
         str | None,
         typer.Option(help="A PSDS with custom settings, as 'dtc=0.5 gtc=0.5 max_efpr=50'."),
@@ -109,6 +116,7 @@ def evaluate(
         seed=seed,
         durations=None if durations is None else read_durations(durations),
         psds=None if psds is None else parse_psds(psds),
+        negatives=None if negatives is None else _durations_of(negatives),
     )
     reference_output = read_system_output(reference_path, weak=weak)
     folders: list[Path | None] = [*scores] if scores else [None] * len(system_paths)
@@ -137,3 +145,14 @@ def evaluate(
     console = Console() if sys.stdout.isatty() else Console(width=200)
     for table in text_tables:
         console.print(table.to_rich())
+
+
+def _durations_of(negatives: Path) -> dict[str, float]:
+    """Return file -> seconds, from a folder of recordings or a table."""
+    if negatives.is_dir():
+        from earmark.inference.detector import recording_durations
+
+        return recording_durations(negatives)
+    from earmark.metrics.system_output import read_durations
+
+    return read_durations(negatives)

@@ -189,6 +189,16 @@ def tune(
         bool,
         typer.Option("--shared", help="Tune one clip-level threshold for all classes, on tags."),
     ] = False,
+    negatives: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of recordings without any of the classes, to count false events."
+        ),
+    ] = None,
+    max_false_per_minute: Annotated[
+        float | None,
+        typer.Option(min=0, help="Limit of false events per minute there: sets the sensitivity."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Model file to write; by default in place.")
     ] = None,
@@ -202,20 +212,49 @@ def tune(
     from earmark.training import api
 
     choices: dict[str, Any] = {"objective": objective} if objective else {}
-    detector = Detector.load(model, device=device, encoder=encoder)
-    detector, tuned = api.tune(detector, valid, audio, strong=strong, shared=shared, **choices)
+    untuned = Detector.load(model, device=device, encoder=encoder)
+    detector, tuned = api.tune(
+        untuned,
+        valid,
+        audio,
+        strong=strong,
+        shared=shared,
+        negatives=negatives,
+        max_false_per_minute=max_false_per_minute,
+        **choices,
+    )
     path = out or model
-    if out is not None or tuned.is_adopted:
+    if out is not None or detector is not untuned:
         detector.save(path)
+    record = detector.bundle.tuning
     if as_json:
-        print_json(tuned.to_dict())
+        print_json(tuned.to_dict() | {"tuning": record})
         return
     print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tf_before\tf_after")
     for label, of_class in tuned.classes.items():
         rule = astuple(tuned.decoding[label])
         numbers = [*rule, of_class.start_f_measure, of_class.f_measure]
         print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
+    if detector is not untuned:
+        if "false_events" in record:
+            _print_false_events(record["false_events"])
+        calibration = record["calibration"]
+        if calibration["n_events"]:
+            errors = f"{calibration['start_ece']:.3f} -> {calibration['ece']:.3f}"
+            print(f"calibration error of the scores of {calibration['n_events']} events: {errors}")
     print(f"{path}: {describe_tuning(tuned)}")
+
+
+def _print_false_events(record: Mapping[str, Any]) -> None:
+    names = ("setting", "per_minute", "recordings", "clip_recall", "clip_f_measure", "event_recall")
+    print("\nsensitivity\tfalse_per_minute\twith_any\tclip_recall\tclip_f1\tevent_recall")
+    for point in record["curve"]:
+        print("\t".join(f"{point[name]:.3g}" if name in point else "-" for name in names))
+    interval = f" [{record['low']:.2f}, {record['high']:.2f}]" if "low" in record else ""
+    print(
+        f"{record['per_minute']:.2f}{interval} false events per minute in {record['minutes']:.1f} "
+        f"minutes of negatives, all thresholds above shifted by {record['sensitivity']:g}"
+    )
 
 
 @app.command()

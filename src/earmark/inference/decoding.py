@@ -23,7 +23,7 @@ of rules on all validation clips; `decode_events` gives it one.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from numbers import Real
 from typing import NamedTuple
@@ -39,6 +39,7 @@ from earmark.frames import Floats, FrameGrid, FrameScores, Reals
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 
+MAX_SHIFT = 20  # of a sensitivity, either way: beyond any use, and far from underflow
 _MEDIAN_BLOCK = 1 << 20  # values sorted at a time: some 10 MB
 
 
@@ -162,6 +163,44 @@ class Decoding:
         ('cat',)
         """
         return Decoding(tuple(labels), tuple(self[label] for label in labels))
+
+    def shifted(self, sensitivity: float) -> "Decoding":
+        """Return this decoding with lower thresholds: by `sensitivity`, in log-odds.
+
+        The threshold and the clip-level threshold t become sigmoid(logit(t) - sensitivity); a
+        clip-level threshold of 0 (none) stays. They decide whether there is an event. The low
+        threshold decides how long it is, and stays, unless it would be above the threshold; a class
+        without hysteresis stays without.
+
+        >>> rule = Rule(0.5, low_threshold=0.1, clip_threshold=0.2)
+        >>> rule = Decoding(["dog"], [rule]).shifted(1.0)["dog"]
+        >>> round(rule.threshold, 3), rule.low_threshold, round(rule.clip_threshold, 3)
+        (0.269, 0.1, 0.084)
+        """
+        number = isinstance(sensitivity, Real) and not isinstance(sensitivity, bool)
+        if not (number and abs(sensitivity) <= MAX_SHIFT):
+            raise SettingError(
+                f"sensitivity must be a number from {-MAX_SHIFT} to {MAX_SHIFT}; 0 changes "
+                f"nothing. Got {sensitivity!r}."
+            )
+        if sensitivity == 0:
+            return self
+
+        def shift(threshold: float) -> float:
+            if threshold in (0.0, 1.0):
+                return threshold
+            log_odds = math.log(threshold) - math.log1p(-threshold) - sensitivity
+            return 1 / (1 + math.exp(-log_odds))
+
+        rules = []
+        for rule in self.rules:
+            threshold = shift(rule.threshold)
+            hysteresis = rule.low_threshold != rule.threshold
+            low = min(rule.low_threshold, threshold) if hysteresis else threshold
+            clip_threshold = shift(rule.clip_threshold)
+            changes = {"threshold": threshold, "low_threshold": low}
+            rules.append(replace(rule, **changes, clip_threshold=clip_threshold))
+        return Decoding(self.labels, tuple(rules))
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return label -> its rule as plain values, for a file.

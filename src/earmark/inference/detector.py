@@ -10,16 +10,17 @@ recordings longer than the network's window are processed is described in
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from earmark.audio.decode import Source, find_audio, read_blocks
+from earmark.audio.decode import Source, audio_duration, find_audio, read_blocks
 from earmark.audio.waveform import Waveform, resample, to_mono
 from earmark.data.encoded import feature_blocks, open_encoder
-from earmark.errors import AudioError, DataError, EarmarkError, SettingError
+from earmark.errors import AudioError, DataError, EarmarkError, SettingError, choose
 from earmark.formats.events import Event
 from earmark.formats.names import stems_of
 from earmark.formats.scores import ScoreTable, write_scores
@@ -34,6 +35,10 @@ logger = logging.getLogger(__name__)
 PathLike = str | os.PathLike[str]
 
 BLOCK = 1 << 18  # samples of a waveform to resample at a time
+
+# Name -> how far thresholds are lowered, in log-odds; see `Decoding.shifted`. With the bundled
+# model "low" makes half as many false events, and "high" half as many more (docs/events.md).
+SENSITIVITIES = {"low": -1.0, "normal": 0.0, "high": 1.0}
 
 
 class FileEvents(dict[str, list[Event]]):
@@ -132,6 +137,9 @@ class Detector:
         source: Source | Waveform | Tensor,
         sample_rate: int | None = None,
         decoding: Decoding | None = None,
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
     ) -> list[Event]:
         """Return the events in a recording, in order of time.
 
@@ -139,14 +147,23 @@ class Detector:
             source: a path, an open binary file, or a waveform; see the module.
             sample_rate: of a waveform, in Hz; a file knows its own.
             decoding: other thresholds and post-processing than the detector's own.
+            sensitivity: a key of `SENSITIVITIES`, or how far to lower all thresholds in log-odds;
+                a higher one misses fewer events and makes more false ones.
+            min_score: events with a lower score are left out.
 
-        >>> Detector.load().detect(np.zeros(16000), sample_rate=16000)
+        >>> Detector.load().detect(np.zeros(16000), sample_rate=16000, sensitivity="high")
         []
         """
-        return self.decode(self.frame_scores(source, sample_rate), decoding)
+        scores = self.frame_scores(source, sample_rate)
+        return self.decode(scores, decoding, sensitivity=sensitivity, min_score=min_score)
 
     def detect_files(
-        self, recordings: PathLike | Iterable[PathLike], scores: PathLike | None = None
+        self,
+        recordings: PathLike | Iterable[PathLike],
+        scores: PathLike | None = None,
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
     ) -> FileEvents:
         """Return the events in each of many recordings.
 
@@ -155,6 +172,8 @@ class Detector:
         Args:
             recordings: files, or folders, whose recordings have names relative to them.
             scores: folder to write the frame-level scores to, one table per recording.
+            sensitivity: as in `detect`.
+            min_score: as in `detect`.
 
         >>> import tempfile
         >>> from earmark.audio.encode import write_audio
@@ -164,6 +183,7 @@ class Detector:
         {'silence.wav': []}
         """
         files = name_recordings(recordings)
+        decoding = self._decoding(None, sensitivity, min_score)
         if scores is not None:
             stems_of(files)  # two that would write one table are refused before any work
         events: dict[str, list[Event]] = {}
@@ -175,20 +195,32 @@ class Detector:
                 logger.warning("%s", error)
                 failed[name] = error
                 continue
-            events[name] = self.decode(found)
+            events[name] = self.decode(found, decoding, min_score=min_score)
             logger.debug("%s: %d events in %.1f s", name, len(events[name]), found.duration)
             if scores is not None:
                 write_scores(scores, ScoreTable(found.labels, {name: found}))
         return FileEvents(events, failed)
 
-    def decode(self, scores: FrameScores, decoding: Decoding | None = None) -> list[Event]:
-        """Return the events in scores that `frame_scores` gave.
+    def decode(
+        self,
+        scores: FrameScores,
+        decoding: Decoding | None = None,
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+    ) -> list[Event]:
+        """Return the events in scores that `frame_scores` gave; arguments as in `detect`.
+
+        Their scores are calibrated if the model file has a calibration.
 
         >>> detector = Detector.load()
         >>> detector.decode(detector.frame_scores(np.zeros(16000), 16000))
         []
         """
-        return decode_events(scores, decoding or self.bundle.decoding)
+        events = decode_events(scores, self._decoding(decoding, sensitivity, min_score))
+        if self.bundle.calibration is not None:
+            events = self.bundle.calibration.apply(events, scores)
+        return [event for event in events if event.score is None or event.score >= min_score]
 
     def frame_scores(
         self, source: Source | Waveform | Tensor, sample_rate: int | None = None
@@ -238,6 +270,13 @@ class Detector:
         best = self.frame_scores(source, sample_rate).clip_level()
         return {label: float(p) for label, p in zip(self.labels, best, strict=True)}
 
+    def _decoding(
+        self, decoding: Decoding | None, sensitivity: str | float, min_score: float
+    ) -> Decoding:
+        if not (isinstance(min_score, Real) and 0 <= min_score <= 1):
+            raise SettingError(f"min_score must be a number from 0 to 1. Got {min_score!r}.")
+        return (decoding or self.bundle.decoding).shifted(parse_sensitivity(sensitivity))
+
     def _blocks(
         self, source: Source | Waveform | Tensor, sample_rate: int | None
     ) -> Iterable[Waveform]:
@@ -279,6 +318,34 @@ def load(
     ('car_horn', 'cat')
     """
     return Detector.load(path, device, threads, encoder)
+
+
+def parse_sensitivity(sensitivity: str | float) -> float:
+    """Return a sensitivity as a number, from its name or from a number as text.
+
+    >>> parse_sensitivity("low"), parse_sensitivity("0.5"), parse_sensitivity(2.0)
+    (-1.0, 0.5, 2.0)
+    """
+    if isinstance(sensitivity, str):
+        try:
+            return float(sensitivity)
+        except ValueError:
+            pass
+        return SENSITIVITIES[choose("sensitivity", sensitivity, SENSITIVITIES)]
+    return sensitivity
+
+
+def recording_durations(recordings: PathLike | Iterable[PathLike]) -> dict[str, float]:
+    """Return the name of each recording -> its seconds; names as in `name_recordings`.
+
+    >>> import tempfile
+    >>> from earmark.audio.encode import write_audio
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = write_audio(folder / "silence.wav", np.zeros(16000), 16000)
+    >>> recording_durations(folder)
+    {'silence.wav': 1.0}
+    """
+    return {name: audio_duration(path) for name, path in name_recordings(recordings).items()}
 
 
 def name_recordings(recordings: PathLike | Iterable[PathLike]) -> dict[str, Path]:

@@ -1,17 +1,17 @@
 """A trained network <-> one self-describing file.
 
 Conventions: a safetensors file (no pickle, nothing that could run) whose metadata holds one JSON
-text: labels, features, normalisation, network, decoding, how it was tuned and trained, versions,
-licence and attribution. Checksums cover the text and the weights: a damaged file is refused. Files
-of older formats are migrated when they are read (`MIGRATIONS`), and settings that a file does not
-have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
+text: labels, features, normalisation, network, decoding, calibration, how it was tuned and trained,
+versions, licence and attribution. Checksums cover the text and the weights: a damaged file is
+refused. Files of older formats are migrated when they are read (`MIGRATIONS`), and settings that a
+file does not have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
 """
 
 import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from earmark.config import build
 from earmark.data.encoded import encoder_file
 from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, EarmarkError, SettingError, choose
+from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
 from earmark.nn.network import Network, NetworkConfig
 from earmark.nn.networks import read_network
 from earmark.tensors import load_tensors, save_tensors
 
-FORMAT = 2  # raised when an older Earmark could not read the file any more
+FORMAT = 3  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
 BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # the pretrained model
 
@@ -40,7 +41,9 @@ _PLAIN = {
     "licence": (str,),
     "attribution": (tuple, list),
 }
-_FIELDS = ("format", "labels", "features", "model", "decoding", "n_parameters", *_PLAIN)
+_FIELDS = (
+    "format", "labels", "features", "model", "decoding", "calibration", "n_parameters", *_PLAIN
+)  # fmt: skip
 
 
 def installed_versions() -> dict[str, str]:
@@ -70,6 +73,7 @@ class Bundle:
         versions: of what made the file.
         licence: of the weights.
         attribution: authors of the recordings it was trained on.
+        calibration: turns the scores of events into probabilities; None leaves them as they are.
     """
 
     labels: tuple[str, ...]
@@ -83,6 +87,7 @@ class Bundle:
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     licence: str = ""
     attribution: tuple[str, ...] = ()
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         for name, kinds in _PLAIN.items():
@@ -143,6 +148,7 @@ class Bundle:
             "features": self.feature_config.to_dict(),
             "model": self.model_config.to_dict(),
             "decoding": self.decoding.to_dict(),
+            "calibration": None if self.calibration is None else asdict(self.calibration),
             "tuning": dict(self.tuning),
             "training": dict(self.training),
             "versions": dict(self.versions),
@@ -185,9 +191,14 @@ class Bundle:
         moved = replace(self.feature_config, encoder=replace(encoder, file=path))
         return replace(self, feature_config=moved)
 
-    def with_decoding(self, decoding: Decoding, tuning: Mapping[str, Any]) -> "Bundle":
-        """Return the same network with another decoding."""
-        return replace(self, decoding=decoding, tuning=tuning)
+    def with_decoding(
+        self,
+        decoding: Decoding,
+        tuning: Mapping[str, Any],
+        calibration: Calibration | None = None,
+    ) -> "Bundle":
+        """Return the same network with another decoding, and a calibration of its events."""
+        return replace(self, decoding=decoding, tuning=tuning, calibration=calibration)
 
 
 def _halved(weights: Tensor) -> Tensor:
@@ -235,6 +246,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             model_config=read_network(values["model"]),
             weights=weights,
             decoding=decoding,
+            calibration=_calibration(values.get("calibration")),
             **{name: values[name] for name in _PLAIN if name in values},
         )
         bundle.check_weights()
@@ -244,6 +256,10 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise BundleError(f"{source} is not a usable model file: {reason}") from error
     return bundle
+
+
+def _calibration(values: object) -> Calibration | None:
+    return None if values is None else build(Calibration, "calibration", values)
 
 
 def migrate(values: dict[str, Any]) -> dict[str, Any]:
@@ -279,6 +295,11 @@ def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
     return values | {"format": 2} | changed
 
 
+def _from_format_2(values: dict[str, Any]) -> dict[str, Any]:
+    """Files of format 2 have no calibration."""
+    return values | {"format": 3}
+
+
 # Settings of a training in files of format 1 -> their names now.
 _FIRST_NAMES = {
     "training": {"average": "ema_decay", "frame_share": "frame_loss_weight", "keep": "checkpoint"},
@@ -298,7 +319,10 @@ _UNUSABLE = (
 )
 
 # Format -> what turns the description of a file in that format into the next one.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: _from_format_1,
+    2: _from_format_2,
+}
 
 
 def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[str]) -> str:
@@ -347,6 +371,8 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
         f"licence: {about['licence'] or 'not stated'}",
         "attribution:" if about["attribution"] else "attribution: not stated",
         *(f"  {line}" for line in about["attribution"]),
+        "calibration: "
+        + (", ".join(f"{k}={v:.3g}" for k, v in (about["calibration"] or {}).items()) or "none"),
     ]
     if classes:
         lines += ["validation clips:", validation_table(classes, about["labels"])]

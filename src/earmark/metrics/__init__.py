@@ -14,6 +14,8 @@ contains is ignored and listed.
     clip                tags and clip probabilities: F-measure, mAP, ROC AUC, lwlrap
     psds                frame-level scores: PSDS over all thresholds, as in sed_scores_eval
     best_thresholds     frame-level scores: the best scores that any threshold could reach
+    calibration         scores of events: whether 0.8 is right eight times in ten
+    false_events        events in recordings without any of the classes, and recall elsewhere
     bootstrap           confidence interval of every score
     system_comparison   difference of two systems on the same clips, with interval and p-value
     run_comparison      difference of two systems over several training runs
@@ -33,10 +35,26 @@ from earmark.metrics.best_thresholds import (
     count_thresholds,
 )
 from earmark.metrics.bootstrap import Interval, Intervals, bootstrap_scores
+from earmark.metrics.calibration import (
+    CalibrationCounts,
+    CalibrationScores,
+    ReliabilityBin,
+    calibration_scores,
+    count_calibration,
+)
 from earmark.metrics.clip import ClipCounts, ClipScores, clip_scores, count_clips, tags_of
 from earmark.metrics.confusion import Confusion, segment_confusion
 from earmark.metrics.event import EventCounts, EventScores, count_events, event_scores
 from earmark.metrics.event_criteria import CollarCriterion, IntersectionCriterion
+from earmark.metrics.false_events import (
+    FalseEventCounts,
+    FalseEventScores,
+    RecallPoint,
+    count_false_events,
+    false_event_scores,
+    recall_curve,
+    sweep_min_score,
+)
 from earmark.metrics.operating_points import OperatingPoint
 from earmark.metrics.psds import (
     SCENARIO_1,
@@ -57,6 +75,8 @@ __all__ = [
     "SCENARIO_1",
     "SCENARIO_2",
     "BestScores",
+    "CalibrationCounts",
+    "CalibrationScores",
     "ClipCounts",
     "ClipScores",
     "CollarCriterion",
@@ -65,12 +85,16 @@ __all__ = [
     "Differences",
     "EventCounts",
     "EventScores",
+    "FalseEventCounts",
+    "FalseEventScores",
     "IntersectionCriterion",
     "Interval",
     "Intervals",
     "OperatingPoint",
     "PsdsCounts",
     "PsdsScores",
+    "RecallPoint",
+    "ReliabilityBin",
     "RunDifference",
     "SegmentCounts",
     "SegmentCriterion",
@@ -78,18 +102,24 @@ __all__ = [
     "ThresholdCounts",
     "best_scores",
     "bootstrap_scores",
+    "calibration_scores",
     "clip_scores",
     "compare_runs",
     "compare_systems",
     "correct_p_values",
+    "count_calibration",
     "count_clips",
     "count_events",
+    "count_false_events",
     "count_psds",
     "count_segments",
     "count_thresholds",
     "event_scores",
+    "false_event_scores",
     "psds_scores",
+    "recall_curve",
     "segment_confusion",
     "segment_scores",
+    "sweep_min_score",
     "tags_of",
 ]

@@ -12,9 +12,13 @@ of scores:
     psds        scores      PSDS with custom settings, if they are given
     best_segment, best_event
                 scores      the best scores that any threshold could reach
+    calibration events      whether their scores, if they have any, are how often they are right
+    false_events
+                events      false events per minute in the negatives, if they are given
 
-A reference of tags allows for `clip` only. The files of the reference are evaluated. The classes
-are those of the reference and of all systems, so that every system is scored over the same ones.
+A reference of tags allows for `clip`, `calibration` and `false_events` only. The files of the
+reference are evaluated, and the negatives for `false_events` alone. The classes are those of the
+reference and of all systems, so that every system is scored over the same ones.
 `Evaluation.warnings` lists what only the reference or only a system contains.
 """
 
@@ -26,9 +30,17 @@ from earmark.errors import DataError, SettingError, choose
 from earmark.formats.names import rename_files
 from earmark.metrics.best_thresholds import count_thresholds
 from earmark.metrics.bootstrap import Intervals, bootstrap_scores
+from earmark.metrics.calibration import count_calibration
 from earmark.metrics.clip import count_clips
 from earmark.metrics.event import count_events
 from earmark.metrics.event_criteria import CollarCriterion
+from earmark.metrics.false_events import (
+    FalseEventCounts,
+    RecallPoint,
+    count_false_events,
+    recall_curve,
+    sweep_min_score,
+)
 from earmark.metrics.psds import SCENARIOS, Scenario, count_psds
 from earmark.metrics.segment import count_segments
 from earmark.metrics.segment_criterion import SegmentCriterion
@@ -60,6 +72,8 @@ class Scoring:
         seed: of the bootstrap samples and permutations.
         durations: file -> seconds, for PSDS; by default the end of its scores.
         psds: custom settings of PSDS, as `psds_scores` takes them.
+        negatives: file -> seconds, of recordings without any of the classes, in which the systems
+            detected events, too.
 
     >>> Scoring(resolution=0.1, n_bootstrap=0).collars["onset_collar"]
     0.2
@@ -78,6 +92,7 @@ class Scoring:
     seed: int = 0
     durations: Mapping[str, float] | None = None
     psds: Mapping[str, Any] | None = None
+    negatives: Mapping[str, float] | None = None
 
     def bootstrap(self, part: str) -> dict[str, Any]:
         """Return the settings of the bootstrap of a part.
@@ -104,18 +119,22 @@ class SystemScores:
         counts: part -> counts per file.
         scores: part -> overall, class_wise and class_wise_average, as plain values.
         intervals: part -> the same with confidence intervals; empty without bootstrap.
+        curve: false events and recall at each minimum score of events, if there are negatives.
     """
 
     name: str
     counts: dict[str, Any]
     scores: dict[str, dict[str, Any]]
     intervals: dict[str, Intervals]
+    curve: tuple[RecallPoint, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return part -> its scores as plain values, with its `intervals` if there are any."""
         plain = {part: counts.scores().to_dict() for part, counts in self.counts.items()}
         for part, intervals in self.intervals.items():
             plain[part]["intervals"] = intervals.to_dict()
+        if self.curve:
+            plain["false_events"]["curve"] = [point.to_dict() for point in self.curve]
         return plain
 
 
@@ -210,7 +229,10 @@ def evaluate(
     tags = reference.clip_tags
     if tags is None or not any(tags.values()):
         raise DataError(f"{reference.name} has no events or tags to compare with.")
-    systems = [system.with_names_of(tags) for system in systems]
+    negatives = scoring.negatives or {}
+    _check_negatives(negatives, systems, tags)
+    named = [system.with_names_of([*tags, *negatives]) for system in systems]
+    systems = [system.without([name for name in negatives if name not in tags]) for system in named]
     if scoring.durations is not None:
         scoring = replace(scoring, durations=rename_files(scoring.durations, tags))
     warnings = [
@@ -227,7 +249,16 @@ def evaluate(
         )
         scoring = replace(scoring, n_bootstrap=0)
     labels = sorted(reference.labels.union(*(system.labels_in(tags) for system in systems)))
-    scored = tuple(_score(reference, tags, system, labels, scoring) for system in systems)
+    counts = [_count(reference, tags, system, labels, scoring) for system in systems]
+    for own, false in zip(counts, _false_events(named, negatives, labels), strict=True):
+        if false is not None:
+            own["false_events"] = false
+            warnings += _missing_negatives(false)
+    curves = [_curve(reference, tags, system, negatives, scoring) for system in named]
+    scored = tuple(
+        _score(output.name, own, curve, scoring)
+        for output, own, curve in zip(systems, counts, curves, strict=True)
+    )
     first, *others = scored
     differences: dict[str, dict[str, Differences]] = {}
     for system in others if scoring.n_bootstrap else ():
@@ -250,21 +281,85 @@ def evaluate(
     return Evaluation(scored, differences, unique, scoring, len(tags))
 
 
-def _score(
+def _check_negatives(
+    negatives: Mapping[str, float], systems: Sequence[SystemOutput], tags: Tags
+) -> None:
+    """Raise if the negatives cannot be used."""
+    positive = next((name for name in negatives if tags.get(name)), None)
+    if positive is not None:
+        raise DataError(f"{positive} is among the negatives, but the reference has events there.")
+    if negatives and not any(system.events is not None for system in systems):
+        raise SettingError("False events in negatives need events; pass a table of events.")
+
+
+def _false_events(
+    systems: Sequence[SystemOutput], negatives: Mapping[str, float], labels: Sequence[str]
+) -> list[FalseEventCounts | None]:
+    """Return the false events of each system, all over the same classes; None if unknown."""
+    found = sorted({*labels}.union(*(system.labels_in(negatives) for system in systems)))
+    counts: list[FalseEventCounts | None] = []
+    for system in systems:
+        if not negatives or system.events is None:
+            counts.append(None)
+            continue
+        own = count_false_events(system.events, negatives, found)
+        if len(own.missing_files) == len(own.files):
+            raise DataError(
+                f"{system.name} has none of the negatives, such as {own.files[0]!r}. Detect in "
+                "them, too, and use the same names."
+            )
+        counts.append(own)
+    return counts
+
+
+def _missing_negatives(counts: FalseEventCounts) -> list[str]:
+    missing = counts.missing_files
+    if not missing:
+        return []
+    return [
+        f"{len(missing)} of {len(counts.files)} negatives are missing from an estimate, such as "
+        f"{missing[0]!r}: counted as without events."
+    ]
+
+
+def _curve(
     reference: SystemOutput,
     tags: Tags,
     system: SystemOutput,
-    labels: Sequence[str],
+    negatives: Mapping[str, float],
+    scoring: Scoring,
+) -> tuple[RecallPoint, ...]:
+    """Return one point per minimum score of events, or a single one if they have no scores."""
+    if not negatives or system.events is None:
+        return ()
+    events = {name: system.events.get(name, ()) for name in [*tags, *negatives]}
+    estimates: Mapping[float, Events] = {0.0: events}
+    if _has_scores(events):
+        estimates = sweep_min_score(events)
+    return recall_curve(
+        estimates, negatives, tags=tags, reference=reference.events, **scoring.collars
+    )
+
+
+def _has_scores(events: Events) -> bool:
+    """Return whether there are events, and all have a score from 0 to 1."""
+    scores = [event.score for own in events.values() for event in own]
+    return bool(scores) and all(score is not None and 0 <= score <= 1 for score in scores)
+
+
+def _score(
+    name: str,
+    counts: dict[str, Counts],
+    curve: tuple[RecallPoint, ...],
     scoring: Scoring,
 ) -> SystemScores:
-    counts = _count(reference, tags, system, labels, scoring)
     intervals = {
         part: bootstrap_scores(each, **scoring.bootstrap(part))
         for part, each in counts.items()
-        if scoring.bootstrap(part)["n_bootstrap"]
+        if scoring.bootstrap(part)["n_bootstrap"] and len(each.files) > 1
     }
     scores = {part: each.weighted_scores().sample(each.labels) for part, each in counts.items()}
-    return SystemScores(system.name, counts, scores, intervals)
+    return SystemScores(name, counts, scores, intervals, curve)
 
 
 def _count(
@@ -285,6 +380,9 @@ def _count(
         counts["event"] = count_events(
             reference.events, system.events, labels, **scoring.collars, **undefined
         )
+    if system.events is not None and _has_scores(system.events):
+        truth: Events | Tags = tags if reference.events is None else reference.events
+        counts["calibration"] = count_calibration(truth, system.events, labels)
     if system.scores is not None:
         labels = sorted(system.scores.labels)
     clip_scores = system.clip_scores(tags, labels)

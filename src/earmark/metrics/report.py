@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from earmark.metrics.best_thresholds import BestPoints, BestScores
 from earmark.metrics.bootstrap import Interval
+from earmark.metrics.calibration import CalibrationScores
 from earmark.metrics.evaluation import SCORE_PARTS, Evaluation, SystemScores
 from earmark.metrics.system_comparison import Difference
 
@@ -43,6 +44,9 @@ HEADLINES: tuple[tuple[str, tuple[str, str, str], str], ...] = (
     ("best_event", ("overall", "error_rate", "error_rate"), "best event ER, one threshold"),
     ("best_event", ("overall", "f_measure", "f_measure"), "best event F1, one threshold"),
     ("best_event", ("class_wise_average", "f_measure", "f_measure"), "best event F1, class mean"),
+    ("calibration", ("overall", "calibration", "ece"), "calibration error (ECE)"),
+    ("false_events", ("overall", "false_events", "per_minute"), "false events per minute"),
+    ("false_events", ("overall", "false_events", "recordings"), "negatives with false events"),
 )
 
 # column -> group and name, for the class-wise tables
@@ -69,6 +73,10 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
     "psds1": {"PSDS": ("psds", "psds")},
     "psds2": {"PSDS": ("psds", "psds")},
     "psds": {"PSDS": ("psds", "psds")},
+    "false_events": {
+        "per minute": ("false_events", "per_minute"),
+        "recordings": ("false_events", "recordings"),
+    },
 }
 
 
@@ -147,6 +155,7 @@ def score_tables(evaluation: Evaluation, *, classes: bool = True) -> list[TextTa
         tables += [
             _classes(system, part) for system in evaluation.systems for part in system.scores
         ]
+    tables += [_curve(system) for system in evaluation.systems if len(system.curve) > 1]
     return tables
 
 
@@ -195,13 +204,17 @@ def _letters(evaluation: Evaluation) -> list[str]:
 
 
 def _classes(system: SystemScores, part: str) -> TextTable:
+    if part == "calibration":
+        return _reliability(system)
     if part not in COLUMNS:
         return _best_scores(system, part)
     scores = system.scores[part]
     columns = {
         column: path for column, path in COLUMNS[part].items() if path[0] in scores["overall"]
     }
-    summary = {"overall": scores["overall"], "class mean": scores["class_wise_average"]}
+    summary = {"overall": scores["overall"]}
+    if scores["class_wise_average"]:
+        summary["class mean"] = scores["class_wise_average"]
     rows = []
     for name, row in (summary | scores["class_wise"]).items():
         values = [row.get(group, {}).get(key, math.nan) for group, key in columns.values()]
@@ -230,6 +243,43 @@ def _best_scores(system: SystemScores, part: str) -> TextTable:
     ]
     columns = ("", "ER", "threshold", "F1", "threshold")
     return TextTable(f"{part}: {system.name}", columns, tuple(rows), n_strong=3)
+
+
+def _reliability(system: SystemScores) -> TextTable:
+    """The mean score of events of similar scores, and how many of them are right."""
+    scores: CalibrationScores = system.counts["calibration"].scores()
+    rows = [
+        (
+            f"{each.low:.3f} to {each.high:.3f}",
+            str(each.n_events),
+            _number(each.mean_score),
+            _number(each.right),
+        )
+        for each in scores.bins
+    ]
+    overall = scores.overall["calibration"]
+    n_events = str(sum(each.n_events for each in scores.bins))
+    mean = ("all", n_events, _number(overall["mean_score"]), _number(overall["right"]))
+    columns = ("scores", "events", "mean score", "right")
+    return TextTable(f"calibration: {system.name}", columns, (mean, *rows), n_strong=1)
+
+
+# attribute of a point -> its column
+_POINT = {
+    "setting": "minimum score",
+    "per_minute": "false per minute",
+    "recordings": "negatives with any",
+    "clip_recall": "clip recall",
+    "clip_f_measure": "clip F1",
+    "event_recall": "event recall",
+}
+
+
+def _curve(system: SystemScores) -> TextTable:
+    """False events and recall at each minimum score of events."""
+    rows = tuple(tuple(_number(getattr(point, name)) for name in _POINT) for point in system.curve)
+    title = f"false events and recall: {system.name}"
+    return TextTable(title, tuple(_POINT.values()), rows)
 
 
 def _score_text(system: SystemScores, part: str, path: Sequence[str]) -> str:

@@ -5,11 +5,12 @@ file name. The files of the reference are evaluated. `compare_with_reference` re
 reference or only the output contains, and raises where nothing can be compared.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import copy
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, EventTable, read_events, read_seconds
@@ -21,6 +22,7 @@ from earmark.metrics.clip import tags_of
 
 Events = Mapping[str, Sequence[Event]]
 Tags = Mapping[str, Collection[str]]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,21 @@ class SystemOutput:
             scores = ScoreTable(scores.labels, rename_files(scores, files))
         return replace(self, events=events, tags=tags, scores=scores)
 
+    def without(self, files: Collection[str]) -> "SystemOutput":
+        """Return the same output without some files.
+
+        >>> SystemOutput("mine", {"a.wav": [], "b.wav": []}).without(["b.wav"]).events
+        {'a.wav': []}
+        """
+        if not files:
+            return self
+        scores = self.scores
+        if scores is not None:
+            scores = ScoreTable(scores.labels, _without(scores, map(stem_of, files)))
+        events = None if self.events is None else _without(self.events, files)
+        tags = None if self.tags is None else _without(self.tags, files)
+        return replace(self, events=events, tags=tags, scores=scores)
+
     def clip_scores(self, files: Tags, labels: Sequence[str]) -> dict[str, Any] | None:
         """Return file -> the highest frame-level score per class; None without scores."""
         if self.scores is None:
@@ -92,6 +109,13 @@ class SystemOutput:
         scores = self.scores
         columns = [scores.labels.index(label) for label in labels]
         return {name: scores[name].scores.max(axis=0)[columns] for name in files if name in scores}
+
+
+def _without(table: Mapping[str, Value], names: Iterable[str]) -> Mapping[str, Value]:
+    kept = copy.copy(table) if isinstance(table, dict) else dict(table)  # see `rename_files`
+    for name in names:
+        kept.pop(name, None)
+    return kept
 
 
 def read_system_output(

@@ -5,7 +5,8 @@ horizontal axis is seconds unless a title states otherwise.
 
     figure      an empty figure, and how it is written
     network     the hierarchy, its gradients, detections, the course of a training
-    scores      scores of classes with intervals, confusion, precision-recall, PSD-ROC
+    scores      scores of classes with intervals, confusion, precision-recall, PSD-ROC, false
+                events over recall, reliability
     runs        every run of a comparison as a dot; one clip as several networks see it
     evaluation  all pictures of an evaluation, in a folder
 """
@@ -22,8 +23,10 @@ from earmark.plots.runs import plot_predictions, plot_runs
 from earmark.plots.scores import (
     plot_class_scores,
     plot_confusion,
+    plot_false_events,
     plot_precision_recall,
     plot_psd_roc,
+    plot_reliability,
 )
 
 __all__ = [
@@ -31,12 +34,14 @@ __all__ = [
     "plot_class_scores",
     "plot_confusion",
     "plot_detection",
+    "plot_false_events",
     "plot_gradients",
     "plot_hierarchy",
     "plot_history",
     "plot_precision_recall",
     "plot_predictions",
     "plot_psd_roc",
+    "plot_reliability",
     "plot_runs",
     "save",
 ]

@@ -12,8 +12,10 @@ from earmark.plots.figure import save
 from earmark.plots.scores import (
     plot_class_scores,
     plot_confusion,
+    plot_false_events,
     plot_precision_recall,
     plot_psd_roc,
+    plot_reliability,
 )
 
 
@@ -25,7 +27,8 @@ def draw_evaluation(
 ) -> Iterator[Path]:
     """Draw every figure that the outputs allow for; yield the path of each.
 
-    Figures of all systems are the F1 per class: `segment_f1.png`, `event_f1.png`, `clip_f1.png`.
+    Figures of all systems are the F1 per class: `segment_f1.png`, `event_f1.png`, `clip_f1.png`;
+    with scores of events `reliability.png`, and with negatives `false_events.png`.
     Figures per system, numbered from 1, are the confusion matrix of segments, `confusion_1.png`,
     and with frame-level scores `precision_recall_1.png`, `psd_roc1_1.png` and `psd_roc2_1.png`.
 
@@ -59,6 +62,13 @@ def draw_evaluation(
         }
         if bars:
             yield save(plot_class_scores(bars, f"{part} F1"), out / f"{part}_f1.png")
+    judged = [system for system in evaluation.systems if "calibration" in system.counts]
+    if judged:
+        bins = {system.name: system.counts["calibration"].bins() for system in judged}
+        yield save(plot_reliability(bins), out / "reliability.png")
+    curves = {system.name: system.curve for system in evaluation.systems if system.curve}
+    if curves:
+        yield save(plot_false_events(curves, "minimum score"), out / "false_events.png")
     for number, (output, system) in enumerate(zip(systems, evaluation.systems, strict=True), 1):
         if reference.events is not None and output.events is not None:
             confusion = segment_confusion(

@@ -1,4 +1,4 @@
-"""Figures of scores: classes with confidence intervals, confusion, precision-recall, PSD-ROC.
+"""Figures of scores: classes, confusion, precision-recall, PSD-ROC, false events, reliability.
 
 Conventions: every `plot_...` returns a matplotlib figure; see `earmark.plots.figure`.
 """
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from earmark.metrics.calibration import ReliabilityBin
+from earmark.metrics.false_events import RecallPoint
 from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
 
 if TYPE_CHECKING:
@@ -108,6 +110,76 @@ def plot_psd_roc(overall: Curve, classes: Mapping[str, Curve], max_efpr: float) 
     rocs = {label: extended(roc) for label, roc in classes.items()}
     names = ("effective false positives per hour", "true positive rate")
     return _plot_curves(rocs, *names, (max_efpr, 1.0), all_classes=extended(overall))
+
+
+def plot_false_events(
+    curves: Mapping[str, Sequence[RecallPoint]], setting: str = "sensitivity"
+) -> "Figure":
+    """Draw recall over false events per minute, one curve per system.
+
+    Args:
+        curves: name of a system -> its points; see `earmark.metrics.false_events`.
+        setting: name of what differs between points; its value is written at points of the first.
+
+    >>> points = [RecallPoint(0.0, per_minute=2.0, recordings=0.1, clip_recall=0.7)]
+    >>> plot_false_events({"mine": points}).axes[0].get_xlabel()
+    'false events per minute of negatives'
+    """
+    figure = new_figure(figsize=(7, 5))
+    axes = figure.subplots()
+    colours = [BLUE, RED, INK, SAND]
+    for number, (name, points) in enumerate(curves.items()):
+        colour = colours[number % len(colours)]
+        x = [point.per_minute for point in points]
+        for recall, style in (("clip_recall", "o-"), ("event_recall", "s--")):
+            y = [getattr(point, recall) for point in points]
+            if not np.isnan(y).all():
+                label = plain_text(f"{name}, {recall.replace('_', ' ')}")
+                axes.plot(x, y, style, color=colour, ms=4, lw=1.2, label=label)
+        if number or len(points) < 2:
+            continue
+        for point in points[:: max(1, len(points) // 8)]:
+            at = (point.per_minute, point.clip_recall)
+            axes.annotate(
+                f"{point.setting:.2g}", at, (4, -10), textcoords="offset points", fontsize=7
+            )
+    axes.set(
+        xlabel="false events per minute of negatives",
+        ylabel="recall",
+        xlim=(0, None),
+        ylim=(0, 1.02),
+        title=f"numbers: {setting}",
+    )
+    figure.legend(fontsize=8, loc="outside lower center", ncols=2)
+    return figure
+
+
+def plot_reliability(systems: Mapping[str, Sequence[ReliabilityBin]]) -> "Figure":
+    """Draw the share of right events over their mean score, in bins of as many events each.
+
+    Args:
+        systems: name of a system -> its bins; see `earmark.metrics.calibration`.
+
+    >>> bins = [ReliabilityBin(20, 0.4, 0.6, mean_score=0.5, right=0.7)]
+    >>> plot_reliability({"mine": bins}).axes[0].get_ylabel()
+    'share of right events'
+    """
+    figure = new_figure(figsize=(5, 5))
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], ":", color=INK, lw=1, label="perfect")
+    colours = [BLUE, RED, INK, SAND]
+    for number, (name, bins) in enumerate(systems.items()):
+        scores, right = [each.mean_score for each in bins], [each.right for each in bins]
+        colour = colours[number % len(colours)]
+        axes.plot(scores, right, "o-", color=colour, ms=4, lw=1.2, label=plain_text(name))
+    axes.set(
+        xlabel="mean score of events",
+        ylabel="share of right events",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+    )
+    axes.legend(fontsize=8)
+    return figure
 
 
 def _plot_curves(

@@ -22,10 +22,11 @@ from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.formats.tables import read_table
+from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
-from earmark.inference.detector import Detector
+from earmark.inference.detector import Detector, name_recordings
 from earmark.inference.model_file import load_bundle
-from earmark.inference.tuning import TuningResult, tune_decoding
+from earmark.inference.tuning import TuningResult, calibrated, tune_decoding
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
 from earmark.training.checkpoint import CHECKPOINT
@@ -193,9 +194,15 @@ def tune(
     strong: bool = False,
     shared: bool = False,
     start: Decoding | None = None,
+    negatives: PathLike | Iterable[PathLike] | None = None,
+    max_false_per_minute: float | None = None,
     **choices: Any,
 ) -> tuple[Detector, TuningResult]:
-    """Search thresholds and post-processing on validation recordings.
+    """Search thresholds and post-processing on validation recordings; calibrate the scores.
+
+    Negatives are recordings that contain none of the classes. With them, the record of the tuning
+    says how many false events per minute there are, and at which recall (`bundle.tuning`). With a
+    limit, all thresholds are then shifted to the highest recall that keeps it.
 
     Args:
         detector: whose decoding to tune.
@@ -207,6 +214,8 @@ def tune(
         shared: tune one clip-level threshold for all classes on tags, for the best micro F1, and
             nothing else.
         start: where the search starts; by default the decoding of the detector.
+        negatives: files or folders of recordings without any of the classes.
+        max_false_per_minute: limit of false events per minute in the negatives.
         choices: passed to `earmark.inference.tuning.tune_decoding`.
 
     >>> import tempfile
@@ -227,17 +236,15 @@ def tune(
                 f"out {', '.join(['strong'] * strong + other)}."
             )
         choices = one_threshold
+    if max_false_per_minute is not None and negatives is None:
+        raise SettingError(
+            "max_false_per_minute needs negatives=..., recordings without any of the classes."
+        )
     clips = _read_clips("validation", table, audio, detector.labels)
-    scores, rows = [], []
-    for row, path in enumerate(clips.paths):
-        try:
-            scores.append(detector.frame_scores(path))
-            rows.append(row)
-        except AudioError as error:
-            warnings.warn(f"Skipped: {error}", EarmarkWarning, stacklevel=2)
-    if not scores:
+    scored = _score_readable(detector, clips.paths)
+    if not scored:
         raise DataError(f"No recording of {table} in {audio} can be read.")
-    clips = clips.take(rows)
+    clips, scores = clips.take(list(scored)), list(scored.values())
     labelled: dict[str, Any] = {"tags": clips.tags}
     if strong:
         events = read_events(table)
@@ -249,9 +256,15 @@ def tune(
         **labelled,
         **choices,
     )
-    if not tuned.is_adopted and start is None:
+    if not tuned.is_adopted and start is None and negatives is None:
         return detector, tuned
+    empty: list[FrameScores] = []
+    if negatives is not None:
+        empty = list(_score_readable(detector, name_recordings(negatives).values()).values())
+        if not empty:
+            raise DataError("None of the negatives can be read.")
     bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
+    bundle = calibrated(bundle, scores, empty, max_false_per_minute, **labelled)
     return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
 
 
@@ -445,3 +458,14 @@ def _folds_of(table: PathLike, files: Sequence[str]) -> list[str] | None:
     named = (row.named(rows.columns or ()) for row in rows.rows)
     folds = {row["filename"]: row["fold"] for row in named}
     return [folds[file] for file in files] if len(set(folds.values())) > 1 else None
+
+
+def _score_readable(detector: Detector, paths: Iterable[Path]) -> dict[int, FrameScores]:
+    """Return position -> scores of every recording that can be read; warn about the others."""
+    scored = {}
+    for at, path in enumerate(paths):
+        try:
+            scored[at] = detector.frame_scores(path)
+        except AudioError as error:
+            warnings.warn(f"Skipped: {error}", EarmarkWarning, stacklevel=3)
+    return scored

@@ -24,7 +24,12 @@ from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import SUFFIX, Bundle, validation_table
 from earmark.inference.predictor import predict_clips
-from earmark.inference.tuning import TuningResult, default_rule, tune_clip_thresholds
+from earmark.inference.tuning import (
+    TuningResult,
+    calibrated,
+    default_rule,
+    tune_clip_thresholds,
+)
 from earmark.metrics.clip import clip_scores
 from earmark.plots import plot_history, save
 from earmark.runtime.device import resolve_device
@@ -123,9 +128,10 @@ def build_bundle(
         "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
         "classes": classes,
     }
-    return replace(bundle, training=training).with_decoding(
+    bundle = replace(bundle, training=training).with_decoding(
         tuned.decoding, tuning_record(tuned, len(valid))
     )
+    return calibrated(bundle, scores, tags=valid.tags)
 
 
 def report_classes(bundle: Bundle) -> None:

@@ -29,13 +29,19 @@ highest filtered score in it, and one sort gives the counts at every threshold.
 Then the whole search is repeated in cross-validation over clips (`cross_validation`). Where its
 gain is not above its standard error, the start is returned: `is_adopted` is False.
 
+Tuning then calibrates the scores of events (`calibrate`), and may lower or raise all thresholds to
+keep a limit of false events (`operating_point`).
+
 Whatever is found is never worse than `start` on the data it was tuned on, unless it is shared.
 """
 
+from earmark.inference.tuning.calibrate import CalibrationResult, fit_calibration
+from earmark.inference.tuning.calibrated import calibrated
 from earmark.inference.tuning.cross_validation import CrossValidation
 from earmark.inference.tuning.defaults import DEFAULTS, default_rule
 from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.objectives import OBJECTIVES
+from earmark.inference.tuning.operating_point import find_sensitivity, sweep_sensitivity
 from earmark.inference.tuning.tune import (
     ClassReport,
     TuningResult,
@@ -47,12 +53,17 @@ from earmark.inference.tuning.tune import (
 __all__ = [
     "DEFAULTS",
     "OBJECTIVES",
+    "CalibrationResult",
     "ClassReport",
     "CrossValidation",
     "SearchGrid",
     "TuningResult",
+    "calibrated",
     "default_rule",
     "describe_tuning",
+    "find_sensitivity",
+    "fit_calibration",
+    "sweep_sensitivity",
     "tune_clip_thresholds",
     "tune_decoding",
 ]
