@@ -1,13 +1,13 @@
-"""Folders of sounds that no network here has met: to choose an operating point, and to test it.
+r"""Folders of sounds that no network here has met: to choose an operating point, and to test it.
 
     python -m benchmarks.unknown SCENES
 
 links the recordings of twelve categories of ESC-50, drawn at random (`random.Random(16)`) from the
 25 that are neither classes nor backgrounds of scenes.toml: SCENES/unknown_valid and
-SCENES/unknown_test. The other 13 are negatives to learn from (negatives.toml). An unknown sound is one
-of a category that training never met, not a new recording of a known negative.
+SCENES/unknown_test. The other 13 are negatives to learn from (negatives.toml). An unknown sound is
+one of a category that training never met, not a new recording of a known negative.
 
-    earmark tune --model MODEL --valid SCENES/valid/weak.tsv --audio SCENES/valid/audio \\
+    earmark tune --model MODEL --valid SCENES/valid/weak.tsv --audio SCENES/valid/audio \
         --negatives SCENES/unknown_valid --max-false-per-minute 1
     earmark detect SCENES/test/audio SCENES/unknown_test --model MODEL --score --out estimate.tsv
     earmark evaluate SCENES/test/strong.tsv estimate.tsv --negatives SCENES/unknown_test
