@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -459,3 +460,19 @@ def test_a_constant_speed_of_one_changes_no_scene():
     other = make_scene(SceneConfig(speed=(0.8, 1.25)), 3)
     assert other.waveform.shape == plain.waveform.shape
     assert not np.array_equal(plain.waveform, other.waveform)
+
+
+def test_a_clean_scene_has_a_background_40_db_lower_and_the_same_events():
+    config = SceneConfig(sample_rate=8000, duration=2.0, event_duration=(0.5, 1.0))
+    noisy, clean = (
+        make_scene(replace(config, clean=share), seed=3, index=1) for share in (0.0, 1.0)
+    )
+    assert noisy.events == clean.events
+    ratio = np.abs(noisy.background).mean() / np.abs(clean.background).mean()
+    scale = np.abs(noisy.layers[0]).max() / np.abs(clean.layers[0]).max()
+    assert ratio == pytest.approx(100 * scale, rel=1e-3)
+    mixed = clean.background.copy()
+    for event, layer in zip(clean.events, clean.layers, strict=True):
+        first = round(event.onset * 8000)
+        mixed[first : first + len(layer)] += layer
+    np.testing.assert_allclose(mixed, clean.waveform, atol=1e-5)

@@ -67,6 +67,20 @@ def test_a_set_uses_no_recording_of_another_fold(bank):
         sets.write(bank / "out", ["train"])
 
 
+def test_sets_without_a_bank_are_procedural(tmp_path):
+    text = FILE[FILE.index("[scenes]") :].replace("folds = [1, 2]", "").replace("folds = [3]", "")
+    (tmp_path / "scenes.toml").write_text(text.replace('["low", "high"]', '["bell", "siren"]'))
+    written = SceneSets.read(tmp_path / "scenes.toml").write(tmp_path / "out")
+    assert {event.label for own in written["train"].values() for event in own} <= {"bell", "siren"}
+
+
+def test_a_set_may_have_classes_of_its_own(bank):
+    text = FILE.replace("folds = [3]", 'folds = [3]\nclasses = ["high"]')
+    (bank / "scenes.toml").write_text(text)
+    written = SceneSets.read(bank / "scenes.toml").write(bank / "out")
+    assert {event.label for own in written["test"].values() for event in own} == {"high"}
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [
@@ -77,7 +91,7 @@ def test_a_set_uses_no_recording_of_another_fold(bank):
         (FILE[FILE.index("[sets") :], "[sets]", r"needs a table \[sets\]"),
         (FILE, 'sets = [1]\n[bank]\ntable = "a"\naudio = "b"', r"needs a table \[sets\]"),
         ("sample_rate = 8000", "sample_rate = 80", "sample_rate must be 8000 Hz or more"),
-        ('[bank]\ntable = "clips.tsv"\naudio = "sounds"', "", r"needs a table \[bank\]"),
+        ('[bank]\ntable = "clips.tsv"\naudio = "sounds"', "", "no folds, since there is no bank"),
     ],
 )
 def test_a_mistake_in_the_file_is_reported_in_one_sentence(bank, before, after, sentence):

@@ -12,13 +12,14 @@ paths relative to it (`SceneSets`; benchmarks/scenes.toml is an example):
 
     [bank]           table and audio: the soundbank; without it, sounds are procedural
     [scenes]         fields of `SceneConfig`
-    [sets.NAME]      n, seed and, with a bank, folds of one set; NAME is its folder and prefix
+    [sets.NAME]      n, seed and, with a bank, folds of one set; NAME is its folder and prefix;
+                     classes, in place of those of [scenes]
 """
 
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -369,7 +370,7 @@ class BankConfig:
 
 @dataclass(frozen=True)
 class SetConfig:
-    """Number of scenes, seed, and folds of the bank, of one set.
+    """Number of scenes, seed, folds of the bank, and classes if they are its own, of one set.
 
     >>> SetConfig(n=100, seed=1, folds=(1, 2)).n
     100
@@ -378,6 +379,7 @@ class SetConfig:
     n: int
     seed: int
     folds: tuple[int | str, ...] = ()
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -441,7 +443,7 @@ class SceneSets:
             written[name] = write_scenes(
                 Path(out) / name,
                 config.n,
-                self.scenes,
+                replace(self.scenes, classes=config.classes or self.scenes.classes),
                 config.seed,
                 bank=banks[name],
                 prefix=f"{name}_",
