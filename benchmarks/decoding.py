@@ -15,13 +15,18 @@ The result, benchmarks/results/decoding.json, is what `earmark.inference.tuning.
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from earmark.experiments.plan import Plan, Run
-from earmark.experiments.run import RunOutput, Workspace, score_events, train_run
+from earmark.experiments.run import Workspace, score_estimate, train_run
 from earmark.files import atomic_write
+from earmark.formats.events import Event
+from earmark.frames import FrameScores
+from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
+from earmark.inference.predictor import predict_clips
 from earmark.inference.tuning import tune_clip_thresholds
 
 HERE = Path(__file__).parent
@@ -56,45 +61,73 @@ def main() -> None:
     for run in plan.runs():
         if run.configuration in chosen:
             continue
-        chosen[run.configuration] = choose(workspace, run)
+        chosen[run.configuration] = choose(Clips.predict(workspace, run))
         atomic_write(options.out, (json.dumps(chosen, indent=1) + "\n").encode())
         print(run.configuration, chosen[run.configuration], flush=True)
 
 
-def choose(workspace: Workspace, run: Run) -> dict[str, Mapping[str, float]]:
-    """Return the best rule for a network, and the scores of the first rule and of this one."""
-    path = workspace.model_path(run)
-    detector = Detector.load(path) if path.exists() else train_run(workspace, run)
-    output = RunOutput.predict(detector, workspace, workspace.compute_features(run))
-    clip_thresholds = tune_clip_thresholds(output.valid, workspace.valid.tags, BEFORE).decoding
+class Clips(NamedTuple):
+    """The validation clips of a plan with their events, as one of its networks scores them."""
 
-    def score(rule: Scores) -> Scores:
-        decoding = clip_thresholds
+    files: Sequence[str]
+    scores: Sequence[FrameScores]
+    reference: Mapping[str, Sequence[Event]]
+    clip_thresholds: Decoding  # from tags
+
+    @classmethod
+    def predict(cls, workspace: Workspace, run: Run) -> "Clips":
+        """Return the clips, scored by a network that is trained if it is not yet."""
+        path = workspace.model_path(run)
+        detector = Detector.load(path) if path.exists() else train_run(workspace, run)
+        store = workspace.compute_features(run)
+        features = detector.bundle.feature_config
+        scores = predict_clips(detector.predictor, store, workspace.valid, features)
+        thresholds = tune_clip_thresholds(scores, workspace.valid.tags, BEFORE).decoding
+        return cls(workspace.valid.files, scores, workspace.valid_events, thresholds)
+
+    def score(self, rule: Scores) -> Scores:
+        """Return the scores of a rule for all classes."""
+        decoding = self.clip_thresholds
         for label in decoding.labels:
             decoding = decoding.replaced(label, **rule)
-        return score_events(output, workspace, decoding)[0]
+        return self.score_events([decode_events(own, decoding) for own in self.scores])
 
+    def score_events(self, events: Sequence[Sequence[Event]]) -> Scores:
+        """Return the scores of the events of each clip."""
+        estimate = dict(zip(self.files, events, strict=True))
+        return score_estimate(self.reference, estimate, self.clip_thresholds.labels)[0]
+
+
+def choose(clips: Clips) -> dict[str, Scores]:
+    """Return the best rule, and the scores of the rule before and of this one."""
+    rule, best = search_rule(clips.score)
+    kept = ("f_measure", "error_rate", "event_f_measure")
+    return {"rule": rule, **{
+        name: {key: round(scores[key], 4) for key in kept}
+        for name, scores in (("before", clips.score(BEFORE)), ("after", best))
+    }}  # fmt: skip
+
+
+def search_rule(score: Callable[[Scores], Scores]) -> tuple[dict[str, float], Scores]:
+    """Return the best rule that changing one setting at a time finds, and its scores."""
     rule = dict(BEFORE)
-    before = best = score(rule)
+    best = score(rule)
     moved = True
     while moved:
         moved = False
         for name, values in CANDIDATES.items():
-            for value in values:
-                candidate = rule | {name: value}
+            for number in values:
+                candidate = rule | {name: number}
                 if candidate["low_threshold"] > candidate["threshold"]:
                     continue
                 scores = score(candidate)
-                if _value(scores) > _value(best) + 1e-9:
+                if value(scores) > value(best) + 1e-9:
                     rule, best, moved = candidate, scores, True
-    kept = ("f_measure", "error_rate", "event_f_measure")
-    return {"rule": rule, **{
-        name: {key: round(scores[key], 4) for key in kept}
-        for name, scores in (("before", before), ("after", best))
-    }}  # fmt: skip
+    return rule, best
 
 
-def _value(scores: Scores) -> float:
+def value(scores: Scores) -> float:
+    """Return what is maximised."""
     return (scores["event_f_measure"] + scores["f_measure"]) / 2
 
 

@@ -279,7 +279,7 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     }
     counts: dict[str, dict[str, list[int]]] = {}
     for name, decoding in decodings.items():
-        scores[name], counts[name] = score_events(output, workspace, decoding)
+        scores[name], counts[name] = _score_events(output, workspace, decoding)
     example = _choose_example(output, workspace, decodings)
     return RunResult(
         run.stored_as or run.configuration,
@@ -343,16 +343,30 @@ def _score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
     return {"mean_average_precision": scores.mean_average_precision}
 
 
-def score_events(
+def _score_events(
     output: RunOutput, workspace: Workspace, decoding: Decoding
 ) -> tuple[dict[str, float], dict[str, list[int]]]:
     """Return the scores of the decoded test clips, and the counts per clip."""
-    reference = workspace.reference
     estimate = {
         file: decode_events(scores, decoding)
         for file, scores in zip(workspace.test.files, output.test, strict=True)
     }
-    segments = count_segments(reference, estimate, output.labels, empty_as_zero=True)
+    return score_estimate(workspace.reference, estimate, output.labels)
+
+
+def score_estimate(
+    reference: Mapping[str, Sequence[Event]],
+    estimate: Mapping[str, Sequence[Event]],
+    labels: Sequence[str],
+) -> tuple[dict[str, float], dict[str, list[int]]]:
+    """Return the scores of events that a result has, and the counts of segments per clip.
+
+    >>> events = {"a.wav": [Event(0.0, 1.0, "dog")]}
+    >>> scores, counts = score_estimate(events, events, ["dog"])
+    >>> scores["event_f_measure"], counts["tp"]
+    (1.0, [1])
+    """
+    segments = count_segments(reference, estimate, labels, empty_as_zero=True)
     overall = segments.scores().overall
     names = {
         "error_rate": ("error_rate", "deletion_rate", "insertion_rate", "substitution_rate"),
@@ -360,7 +374,7 @@ def score_events(
     }
     scores = {name: overall[group][name] for group, wanted in names.items() for name in wanted}
     scores["event_f_measure"] = event_scores(
-        reference, estimate, output.labels, **Scoring().collars, empty_as_zero=True
+        reference, estimate, labels, **Scoring().collars, empty_as_zero=True
     ).f_measure
     errors = segments.substitutions + segments.deletions + segments.insertions
     tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
