@@ -34,7 +34,7 @@ from earmark.inference.decoding import find_runs
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 CONFIGURATION = "linear, single"
-GAPS = (0.4, 0.8, 1.04, 1.28)  # seconds
+GAPS = (0.4, 0.8, 1.04)  # seconds
 MIN_DURATION = 0.24
 
 
