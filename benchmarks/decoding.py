@@ -9,7 +9,8 @@ here on networks that were trained from tags on categories that no class of ours
 mean of event-based F1 and segment-based F1, with clip-level thresholds from tags as
 `earmark train` sets them. The search changes one setting at a time, over `CANDIDATES`, until none
 helps. Gaps of more than a second are left out: these scenes seldom hold two events of a class, and
-would reward filling any gap. Each network is a unit: one that is trained, or chosen for, is not done again.
+would reward filling any gap. Each network is a unit: one that is trained, or chosen for, is not
+done again.
 
 The result, benchmarks/results/decoding.json, is what `earmark.inference.tuning.DEFAULTS` holds.
 """

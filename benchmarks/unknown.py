@@ -31,7 +31,11 @@ CATEGORIES = {
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
-    out = parser.parse_args().out
+    link_unknown(parser.parse_args().out)
+
+
+def link_unknown(out: Path) -> None:
+    """Make the two folders, with a link to each recording."""
     table = read_table(ESC50 / "clips.tsv")
     table.require("filename", "event_label")
     rows = [row.named(table.columns) for row in table.rows]
