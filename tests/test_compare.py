@@ -23,7 +23,7 @@ from earmark.experiments.run import FIRST_NAMES, RunOutput, Workspace, execute_r
 from earmark.experiments.table import TUNINGS, comparison_tables
 from earmark.files import locked
 from earmark.inference.detector import Detector
-from earmark.inference.tuning import tune_clip_thresholds
+from earmark.inference.tuning import default_rule, tune_clip_thresholds
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.training.api import MODEL, PSEUDO_LABELS
 from earmark.training.checkpoint import HISTORY
@@ -451,6 +451,20 @@ def test_an_oracle_added_later_leaves_other_results_valid(home, tmp_path):
     before = {x.key: x.fingerprint for x in Plan.read(tmp_path / "plan.toml", home).runs()}
     after = {x.key: x.fingerprint for x in Plan.read(home / "plan.toml").runs()}
     assert before.items() < after.items()
+
+
+def test_a_plan_may_spell_out_the_rule_that_tuning_starts_from(home, tmp_path):
+    def first_run(decoding):
+        (tmp_path / "plan.toml").write_text(PLAN + decoding)
+        return Plan.read(tmp_path / "plan.toml", home).runs()[0]
+
+    by_default, own = first_run(""), first_run("[decoding]\nthreshold = 0.4\nlow_threshold = 0.2\n")
+    assert by_default.rule == default_rule("linear")
+    assert own.rule == {"threshold": 0.4, "low_threshold": 0.2}
+    assert own.trained_on == by_default.trained_on
+    assert own.fingerprint != by_default.fingerprint
+    with pytest.raises(SettingError, match=r"no setting 'decoding\.low'; did you mean"):
+        first_run("[decoding]\nlow = 0.4\n")
 
 
 def test_a_run_is_reproducible(home, results):
