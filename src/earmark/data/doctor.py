@@ -315,7 +315,7 @@ def _settings_for(sample_rate: int, config: FeatureConfig) -> str:
     >>> _settings_for(8000, FeatureConfig())
     '--set features.sample_rate=8000'
     >>> _settings_for(2000, FeatureConfig())
-    '--set features.sample_rate=2000 --set features.n_mels=32'
+    '--set features.sample_rate=2000 --set features.n_mels=64'
     """
     step = round(1 / config.hop)  # such that a hop is a whole number of samples
     sample_rate = max(step, sample_rate // step * step)

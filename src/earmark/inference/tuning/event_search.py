@@ -43,7 +43,7 @@ class SearchGrid:
         min_duration: minimum lengths.
 
     >>> SearchGrid(median=(0.0, 0.5)).low_ratio
-    (1.0, 0.75, 0.5, 0.25)
+    (1.0, 0.75, 0.5, 0.25, 0.1)
     """
 
     median: tuple[float, ...] = (0.0, 0.25, 0.4, 0.75, 1.25)
