@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, Rule, decode_events, median_filter, window_frames
-from earmark.inference.tuning import OBJECTIVES, SearchGrid, tune_decoding
+from earmark.inference.tuning import (
+    DEFAULTS,
+    OBJECTIVES,
+    SearchGrid,
+    default_rule,
+    tune_decoding,
+)
+from earmark.inference.tuning.defaults import GENERAL
 from earmark.inference.tuning.event_search import SegmentSearch
 from earmark.inference.tuning.moves import UNITS, distance, moved
 from earmark.inference.tuning.objectives import Share
@@ -22,6 +30,7 @@ from earmark.inference.tuning.search import Fractions
 from earmark.inference.tuning.tag_search import TagSearch
 from earmark.metrics import event_scores, segment_scores
 
+REPO = Path(__file__).parents[1]
 GRID = FrameGrid(12.5)
 LABELS = ("cat", "dog", "owl")
 BOUNDS = (0.05, 0.95)
@@ -708,3 +717,10 @@ class TestArguments:
     def test_a_search_grid_must_hold_values_that_can_work(self, search_grid):
         with pytest.raises(SettingError):
             SearchGrid(**search_grid)
+
+
+def test_the_default_rules_are_the_measured_ones():
+    measured = json.loads((REPO / "benchmarks" / "results" / "decoding.json").read_text())
+    for pooling, rule in DEFAULTS.items():
+        assert dict(rule) == measured[f"{pooling}, single"]["rule"]
+    assert default_rule("max") == GENERAL

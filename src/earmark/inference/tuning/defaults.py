@@ -12,19 +12,35 @@ from collections.abc import Mapping
 
 DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "linear": {
-        "threshold": 0.5,
-        "low_threshold": 0.1,
+        "threshold": 0.2,
+        "low_threshold": 0.03,
+        "median": 0.24,
+        "min_duration": 0.24,
+        "max_gap": 1.04,
+    },
+    "attention": {
+        "threshold": 0.4,
+        "low_threshold": 0.07,
         "median": 0.24,
         "min_duration": 0.24,
         "max_gap": 0.8,
     },
 }
+# Of the others, which were not measured: a median against single frames, hysteresis since an event
+# need not be loud throughout, and gaps and events shorter than three frames are taken for noise.
+GENERAL: Mapping[str, float] = {
+    "threshold": 0.5,
+    "low_threshold": 0.1,
+    "median": 0.24,
+    "min_duration": 0.24,
+    "max_gap": 0.24,
+}
 
 
 def default_rule(pooling: str) -> Mapping[str, float]:
-    """Return the rule of a pooling function; that of linear pooling for one without its own.
+    """Return the rule of a pooling function.
 
-    >>> default_rule("linear")["low_threshold"] < default_rule("linear")["threshold"]
+    >>> default_rule("linear")["low_threshold"] < default_rule("max")["low_threshold"]
     True
     """
-    return DEFAULTS.get(pooling, DEFAULTS["linear"])
+    return DEFAULTS.get(pooling, GENERAL)
