@@ -136,9 +136,10 @@ def test_the_example_is_the_first_test_clip_with_the_most_events(results):
     assert len({clip["file"] for clip in examples}) == 1
     assert len(examples[0]["frame_probs"]["low"]) == 50  # 4 s at 12.5 frames per second
     assert examples[0]["thresholds"].keys() == examples[0]["detected"].keys() == set(TUNINGS)
+    start = {default_rule("linear")["threshold"]}
     for tuning in ("clip", "shared_clip"):
-        assert {high for high, low in examples[0]["thresholds"][tuning].values()} == {default_rule("linear")["threshold"]}
-    assert {high for high, low in examples[0]["thresholds"]["clip_and_frame"].values()} != {0.5}
+        assert {high for high, low in examples[0]["thresholds"][tuning].values()} == start
+    assert {high for high, low in examples[0]["thresholds"]["clip_and_frame"].values()} != start
 
 
 def test_a_finished_run_is_not_executed_again(home, results, caplog):
