@@ -12,6 +12,7 @@ clip's own end, excluded from batch statistics and maxima, and hidden from the G
 So a clip scores the same alone and padded in a batch.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, replace
 from functools import lru_cache
 from math import prod
@@ -27,7 +28,7 @@ from earmark.pooling import POOLINGS, Pooling
 from earmark.pooling.module import check_pooling
 
 
-class NetworkConfig:
+class NetworkConfig(ABC):
     """What the configurations of all networks have; each is a frozen dataclass.
 
     `network` is its name in the registry, `inputs` the field with the size of an input frame.
@@ -47,6 +48,7 @@ class NetworkConfig:
     stages: tuple[int, ...]
     stage_weights: str
 
+    @abstractmethod
     def build(self) -> "Network":
         """Return the network, with its first weights.
 
@@ -54,12 +56,11 @@ class NetworkConfig:
         >>> type(ModelConfig(n_classes=17).build()).__name__
         'Model'
         """
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def n_layers(self) -> int:
         """A lower bound of the number of its tensors, to refuse an absurd description early."""
-        raise NotImplementedError
 
     def check(self, sizes: list[int]) -> None:
         """Raise `SettingError` unless the sizes and the fields that all networks have are valid."""
@@ -189,7 +190,7 @@ class Prediction(NamedTuple):
     mask: Tensor | None
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """A network with its pooling: (batch, frames, features) -> `Prediction`.
 
     A derived class makes its layers of maps, returns them in `map_layers`, and then calls
@@ -217,9 +218,9 @@ class Network(nn.Module):
             config.pooling, config.stages, config.stage_weights, n_hidden, config.n_classes
         )
 
+    @abstractmethod
     def map_layers(self) -> list[tuple[str, MapLayer]]:
         """Return the layers up to the GRU, in order, with the names of their blocks."""
-        raise NotImplementedError
 
     def to_maps(self, features: Tensor) -> Tensor:
         """Return the input (batch, frames, features) as maps: one map with a mel per feature."""
