@@ -13,6 +13,12 @@ would reward filling any gap. Each network is a unit: one that is trained, or ch
 done again.
 
 The result, benchmarks/results/decoding.json, is what `earmark.inference.tuning.DEFAULTS` holds.
+
+    python -m benchmarks.decoding --scenes SCENES --work WORK --test
+
+then scores networks of the classes of scenes.toml (the first run of the same configurations in
+pooling.toml) on the test scenes, with the rule before and with the default of their pooling
+function: benchmarks/results/decoding_test.json.
 """
 
 import argparse
@@ -22,17 +28,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from earmark.experiments.plan import Plan, Run
-from earmark.experiments.run import Workspace, score_estimate, train_run
+from earmark.experiments.run import RunOutput, Workspace, score_estimate, train_run
 from earmark.files import atomic_write
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.inference.predictor import predict_clips
-from earmark.inference.tuning import tune_clip_thresholds
+from earmark.inference.tuning import default_rule, tune_clip_thresholds
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "decoding.json"
+TESTED = HERE / "results" / "decoding_test.json"
 # The rule of version 0.2, for all pooling functions alike: where the search starts.
 BEFORE: Mapping[str, float] = {
     "threshold": 0.5,
@@ -55,17 +62,25 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--scenes", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--test", action="store_true")
     options = parser.parse_args()
-    plan = Plan.read(HERE / "decoding.toml", options.scenes)
+    plan = Plan.read(HERE / ("pooling.toml" if options.test else "decoding.toml"), options.scenes)
     workspace = Workspace(plan, options.work)
-    chosen = json.loads(options.out.read_text()) if options.out.exists() else {}
+    path = TESTED if options.test else RESULTS
+    done = json.loads(path.read_text()) if path.exists() else {}
     for run in plan.runs():
-        if run.configuration in chosen:
+        name = run.configuration
+        if (
+            name in done
+            or run.seed
+            or (options.test and name not in json.loads(RESULTS.read_text()))
+        ):
             continue
-        chosen[run.configuration] = choose(Clips.predict(workspace, run))
-        atomic_write(options.out, (json.dumps(chosen, indent=1) + "\n").encode())
-        print(run.configuration, chosen[run.configuration], flush=True)
+        done[name] = (
+            compare_rules(workspace, run) if options.test else choose(Clips.predict(workspace, run))
+        )
+        atomic_write(path, (json.dumps(done, indent=1) + "\n").encode())
+        print(name, done[name], flush=True)
 
 
 class Clips(NamedTuple):
@@ -103,11 +118,28 @@ class Clips(NamedTuple):
 def choose(clips: Clips) -> dict[str, Scores]:
     """Return the best rule, and the scores of the rule before and of this one."""
     rule, best = search_rule(clips.score)
-    kept = ("f_measure", "error_rate", "event_f_measure")
-    return {"rule": rule, **{
-        name: {key: round(scores[key], 4) for key in kept}
-        for name, scores in (("before", clips.score(BEFORE)), ("after", best))
-    }}  # fmt: skip
+    return {"rule": rule, "before": _rounded(clips.score(BEFORE)), "after": _rounded(best)}
+
+
+def compare_rules(workspace: Workspace, run: Run) -> dict[str, Scores]:
+    """Return the scores on the test clips of the rule before and of the default rule."""
+    path = workspace.model_path(run)
+    detector = Detector.load(path) if path.exists() else train_run(workspace, run)
+    output = RunOutput.predict(detector, workspace, workspace.compute_features(run))
+    scores = {}
+    for name, rule in (("before", BEFORE), ("after", default_rule(run.settings.model.pooling))):
+        decoding = tune_clip_thresholds(output.valid, workspace.valid.tags, rule).decoding
+        estimate = {
+            file: decode_events(own, decoding)
+            for file, own in zip(workspace.test.files, output.test, strict=True)
+        }
+        scores[name] = _rounded(score_estimate(workspace.reference, estimate, output.labels)[0])
+    return scores
+
+
+def _rounded(scores: Scores) -> Scores:
+    """Return the scores that are reported."""
+    return {key: round(scores[key], 4) for key in ("f_measure", "error_rate", "event_f_measure")}
 
 
 def search_rule(score: Callable[[Scores], Scores]) -> tuple[dict[str, float], Scores]:
