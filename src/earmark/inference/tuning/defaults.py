@@ -18,8 +18,36 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
         "min_duration": 0.24,
         "max_gap": 1.04,
     },
+    "exp": {
+        "threshold": 0.6,
+        "low_threshold": 0.3,
+        "median": 0.72,
+        "min_duration": 0.48,
+        "max_gap": 0.8,
+    },
     "attention": {
         "threshold": 0.4,
+        "low_threshold": 0.07,
+        "median": 0.24,
+        "min_duration": 0.24,
+        "max_gap": 0.8,
+    },
+    "auto": {
+        "threshold": 0.6,
+        "low_threshold": 0.3,
+        "median": 0.72,
+        "min_duration": 0.48,
+        "max_gap": 0.8,
+    },
+    "average": {
+        "threshold": 0.6,
+        "low_threshold": 0.5,
+        "median": 0.24,
+        "min_duration": 0.64,
+        "max_gap": 0.8,
+    },
+    "max": {
+        "threshold": 0.1,
         "low_threshold": 0.07,
         "median": 0.24,
         "min_duration": 0.24,
@@ -40,7 +68,7 @@ GENERAL: Mapping[str, float] = {
 def default_rule(pooling: str) -> Mapping[str, float]:
     """Return the rule of a pooling function.
 
-    >>> default_rule("linear")["low_threshold"] < default_rule("max")["low_threshold"]
+    >>> default_rule("linear")["low_threshold"] < default_rule("exp")["low_threshold"]
     True
     """
     return DEFAULTS.get(pooling, GENERAL)
