@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from docs import architecture, card, results
+from docs import architecture, card, decoding, results
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
@@ -102,6 +102,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         results.detector_tuning_table,
         results.detector_oracle_table,
     ),
+    "docs/events.md": (decoding.default_rules, decoding.before_and_after),
     "docs/model-card.md": (card.about, card.scores, card.attribution),
 }
 FIGURES: dict[str, Callable[[Path], None]] = {

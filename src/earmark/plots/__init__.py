@@ -15,6 +15,7 @@ from earmark.plots.evaluation import draw_evaluation
 from earmark.plots.figure import save
 from earmark.plots.network import (
     plot_detection,
+    plot_detections,
     plot_gradients,
     plot_hierarchy,
     plot_history,
@@ -34,6 +35,7 @@ __all__ = [
     "plot_class_scores",
     "plot_confusion",
     "plot_detection",
+    "plot_detections",
     "plot_false_events",
     "plot_gradients",
     "plot_hierarchy",

@@ -5,7 +5,7 @@ events are bars above the scores.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,19 +201,41 @@ def plot_detection(
     >>> plot_detection(scores, estimate=[Event(0, 0.08, "dog")]).axes[0].get_ylabel()
     'dog'
     """
-    figure = new_figure(figsize=(9, 1.2 + 0.9 * len(scores.labels)))
-    rows = figure.subplots(len(scores.labels), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, label, values in zip(rows, scores.labels, scores.scores.T, strict=True):
-        for event in (event for event in reference if event.label == label):
-            axes.axvspan(event.onset, event.offset, color=SAND, label="reference")
-        style: dict[str, Any] = {"baseline": None, "color": BLUE, "lw": 1}
-        axes.stairs(values, scores.edges, label="frame-level score", **style)
-        for event in (event for event in estimate if event.label == label):
-            axes.plot([event.onset, event.offset], [1.06, 1.06], color=RED, lw=4, label="estimate")
-        axes.set(ylim=(0, 1.15), yticks=(0, 1), xlim=(0, scores.duration))
+    return plot_detections({"": (scores, estimate)}, reference)
+
+
+def plot_detections(
+    systems: Mapping[str, tuple[FrameScores, Sequence[Event]]], reference: Sequence[Event] = ()
+) -> "Figure":
+    """Draw what several systems find in the same recording side by side, as `plot_detection` does.
+
+    Args:
+        systems: title -> its scores, of the same classes, and the events that it detected.
+        reference: the events that are there.
+
+    >>> scores = FrameScores([[0.9], [0.2]], ["dog"], FrameGrid(12.5))
+    >>> len(plot_detections({"before": (scores, []), "after": (scores, [])}).axes)
+    2
+    """
+    labels = next(iter(systems.values()))[0].labels
+    width = 9 if len(systems) == 1 else 5.5 * len(systems)
+    figure = new_figure(figsize=(width, 1.2 + 0.9 * len(labels)))
+    grid = figure.subplots(len(labels), len(systems), sharex=True, sharey=True, squeeze=False)
+    for rows, (title, (scores, estimate)) in zip(grid.T, systems.items(), strict=True):
+        for axes, label, values in zip(rows, labels, scores.scores.T, strict=True):
+            for event in (event for event in reference if event.label == label):
+                axes.axvspan(event.onset, event.offset, color=SAND, label="reference")
+            style: dict[str, Any] = {"baseline": None, "color": BLUE, "lw": 1}
+            axes.stairs(values, scores.edges, label="frame-level score", **style)
+            for event in (event for event in estimate if event.label == label):
+                span = [event.onset, event.offset]
+                axes.plot(span, [1.06, 1.06], color=RED, lw=4, label="estimate")
+            axes.set(ylim=(0, 1.15), yticks=(0, 1), xlim=(0, scores.duration))
+        rows[0].set_title(plain_text(title), fontsize=10)
+        rows[-1].set_xlabel("seconds")
+    for axes, label in zip(grid[:, 0], labels, strict=True):
         axes.set_ylabel(plain_text(label), rotation=0, ha="right", va="center")
-    _add_legend(figure, rows, "outside upper center")
-    rows[-1].set_xlabel("seconds")
+    _add_legend(figure, grid.ravel(), "outside upper center")
     return figure
 
 
