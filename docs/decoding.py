@@ -33,11 +33,8 @@ def before_and_after() -> str:
         ("Scenes of other sounds, where the rules were chosen", chosen),
     ):
         rows = tuple((name, *_cells(scores)) for name, scores in results.items())
-        columns = (
-            "network",
-            *(f"{name}, {when}" for name in COLUMNS for when in ("before", "now")),
-        )
-        lines += [TextTable(title, columns, rows).to_markdown(), ""]
+        scored = (f"{name}, {when}" for name in COLUMNS for when in ("before", "now"))
+        lines += [TextTable(title, ("network", *scored), rows).to_markdown(), ""]
     return "\n".join(lines)
 
 
