@@ -33,14 +33,13 @@ from earmark.files import atomic_write
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
-from earmark.inference.detector import Detector
 from earmark.inference.predictor import predict_clips
 from earmark.inference.tuning import default_rule, tune_clip_thresholds
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "decoding.json"
 TESTED = HERE / "results" / "decoding_test.json"
-# The rule of version 0.2, for all pooling functions alike: where the search starts.
+# The rule before, for all pooling functions alike: where the search starts.
 BEFORE: Mapping[str, float] = {
     "threshold": 0.5,
     "low_threshold": 0.1,
@@ -94,8 +93,7 @@ class Clips(NamedTuple):
     @classmethod
     def predict(cls, workspace: Workspace, run: Run) -> "Clips":
         """Return the clips, scored by a network that is trained if it is not yet."""
-        path = workspace.model_path(run)
-        detector = Detector.load(path) if path.exists() else train_run(workspace, run)
+        detector = train_run(workspace, run)
         store = workspace.compute_features(run)
         features = detector.bundle.feature_config
         scores = predict_clips(detector.predictor, store, workspace.valid, features)
@@ -123,8 +121,7 @@ def choose(clips: Clips) -> dict[str, Scores]:
 
 def compare_rules(workspace: Workspace, run: Run) -> dict[str, Scores]:
     """Return the scores on the test clips of the rule before and of the default rule."""
-    path = workspace.model_path(run)
-    detector = Detector.load(path) if path.exists() else train_run(workspace, run)
+    detector = train_run(workspace, run)
     output = RunOutput.predict(detector, workspace, workspace.compute_features(run))
     scores = {}
     for name, rule in (("before", BEFORE), ("after", default_rule(run.settings.model.pooling))):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from docs import architecture, card, decoding, results
+from docs import architecture, card, decoding, reliable, results
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
@@ -93,6 +93,8 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/model.md": (shape_tables,),
     "docs/pooling.md": (pooling_table,),
     "docs/results.md": (
+        reliable.steps,
+        reliable.summary,
         results.structure_table,
         results.published_table,
         results.pooling_table,
@@ -103,7 +105,13 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         results.detector_oracle_table,
     ),
     "docs/events.md": (decoding.default_rules, decoding.before_and_after),
-    "docs/model-card.md": (card.about, card.scores, card.attribution),
+    "docs/model-card.md": (
+        card.about,
+        reliable.summary,
+        reliable.false_events,
+        reliable.classes,
+        card.attribution,
+    ),
 }
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/architecture.png": architecture.draw,
@@ -112,6 +120,8 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/hierarchy.png": demo_figure,
     "docs/images/runs.png": results.plot_all_runs,
     "docs/images/predictions.png": results.plot_examples,
+    "docs/images/before-and-after.png": reliable.plot_before_and_after,
+    "docs/images/calibration.png": reliable.plot_calibration,
 }
 FILES: dict[str, Callable[[], str]] = results.CSV_FILES
 

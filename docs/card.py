@@ -3,16 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from docs.results import compare
 from earmark.inference.decoding import Rule
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle
 from earmark.metrics.report import TextTable
-
-CONFIGURATION = "8x epochs, wider, self-training"  # of detector.toml, by which it was made
-TITLES = {
-    "shared_clip": "with the thresholds above, tuned on tags alone",
-    "strong": "with thresholds tuned on the onsets and offsets of fold 3 instead",
-}
 
 
 def about() -> str:
@@ -64,30 +57,6 @@ def reliability(tuning: Mapping[str, Any]) -> list[str]:
         )
         lines += [TextTable(title, tuple(columns), rows).to_markdown(), ""]
     return lines
-
-
-def scores() -> str:
-    """Return the scores of the recipe on sources it was not trained on."""
-    comparisons = {tuning: compare("detector", tuning) for tuning in TITLES}
-    n_runs = len(comparisons["shared_clip"].seeds[CONFIGURATION])
-    lines = []
-    for tuning, title in TITLES.items():
-        metrics = comparisons[tuning].summaries[CONFIGURATION]
-        lines.append(
-            f"- {title}: F1 {metrics['f1'].mean:.3f} (precision {metrics['p'].mean:.3f}, recall "
-            f"{metrics['r'].mean:.3f}), error rate {metrics['er'].mean:.3f}, event-based F1 "
-            f"{metrics['event_f1'].mean:.3f}, clip-level mAP {metrics['map'].mean:.3f}"
-        )
-    return "\n".join(
-        [
-            "Segment-based scores (1 s) of the recipe trained on folds 1 and 2, on 1,000 scenes of"
-            " unseen sources (fold 4 of ESC-50, 0 to 20 dB over backgrounds such as wind and rain),"
-            f" {'one run' if n_runs == 1 else f'mean of {n_runs} runs'}:",
-            "",
-            *lines,
-            "",
-        ]
-    )
 
 
 def rules(bundle: Bundle) -> TextTable:

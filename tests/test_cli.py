@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -189,6 +190,10 @@ def test_tune_from_weak_and_from_strong_labels(home):
     where = ["--model", "run/model.earmark", "--audio", "audio"]
     weak = run("tune", *where, "--valid", "valid_weak.tsv", "--out", "weak.earmark", cwd=home)
     assert "tuned from weak labels" in weak.stdout
+    rules = [load_bundle(home / f"{x}.earmark").decoding.rules for x in ("run/model", "weak")]
+    for before_rule, after_rule in zip(*rules, strict=True):  # tags say nothing about frames
+        kept = replace(after_rule, clip_threshold=before_rule.clip_threshold)
+        assert kept == before_rule
     shared = ["tune", *where, "--valid", "valid_weak.tsv", "--shared", "--out", "shared.earmark"]
     run(*shared, cwd=home)
     before, after = (load_bundle(home / f"{x}.earmark").decoding for x in ("run/model", "shared"))
@@ -258,8 +263,12 @@ def test_tune_keeps_a_limit_of_false_events_and_calibrates(home, negatives):
     assert "false_events" not in tuned["tuning"]
     shifted = load_bundle(home / "plain.earmark").decoding.shifted(record["sensitivity"])
     assert bundle.decoding == shifted
+    assert "the limit of 1 costs: clip recall" in done.stdout
+    assert "too short to tell 1 false events per minute" in done.stderr
     refused = run("tune", *where, "--max-false-per-minute", "1", cwd=home, code=2)
     assert "max_false_per_minute needs negatives=" in refused.stderr
+    refused = run("tune", *where, "--negatives", "audio", cwd=home, code=2)
+    assert "is among the negatives, and also a validation clip" in refused.stderr
 
 
 def test_detect_takes_a_sensitivity_and_a_minimum_score_and_evaluate_negatives(home, negatives):

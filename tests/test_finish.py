@@ -12,7 +12,7 @@ from earmark.formats.tags import read_tags, write_tags
 from earmark.inference.detector import load
 from earmark.inference.model_file import describe_bundle, validation_table
 from earmark.training.api import train
-from earmark.training.checkpoint import HISTORY, Checkpoint
+from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint
 from earmark.training.finish import MODEL, TEACHER, export_best
 from earmark.training.loop import _Trainer
 from earmark.training.record import RECORD, RunRecord
@@ -61,6 +61,18 @@ def test_a_training_stopped_in_its_first_generation_leaves_that_model(tones, tmp
         run(tones, out, "training.generations=2")
     assert export_best(out).bundle.training["n_epochs"] == 2
     assert (out / MODEL).exists() and not (out / TEACHER / MODEL).exists()
+
+
+def test_a_generation_that_has_only_begun_leaves_the_one_before(tones, tmp_path, stop_after):
+    out = tmp_path / "run"
+    settings = ("training.generations=2", "training.max_epochs=1", "training.checkpoint_seconds=0")
+    stop_after(3 + 1)  # an epoch of the first generation, and a step of the second
+    with pytest.raises(KeyboardInterrupt):
+        run(tones, out, *settings)
+    assert (out / CHECKPOINT).exists()
+    exported = export_best(out).bundle
+    teacher = load(out / TEACHER / MODEL).bundle
+    assert all(exported.weights[name].equal(value) for name, value in teacher.weights.items())
 
 
 def test_a_stopped_training_leaves_the_model_of_its_best_epoch(tones, tmp_path, stop_after):

@@ -14,8 +14,8 @@ from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding, Rule, decode_events
 from earmark.inference.detector import SENSITIVITIES, Detector, parse_sensitivity
-from earmark.inference.model_file import Bundle
-from earmark.inference.tuning import find_sensitivity, sweep_sensitivity
+from earmark.inference.model_file import BUNDLED, Bundle, load_bundle
+from earmark.inference.tuning import calibrated, find_sensitivity, sweep_sensitivity
 from earmark.nn.model import Model, ModelConfig
 
 GRID = FrameGrid(12.5)
@@ -188,3 +188,12 @@ def test_detect_and_detect_files_take_the_same_settings(detectors, tmp_path):
         assert events == calibrated.decode(calibrated.frame_scores(path), **settings)
     assert calibrated.detect(path, sensitivity=4.0)
     assert isinstance(calibrated.detect(path, sensitivity=4.0)[0], Event)
+
+
+def test_no_false_event_in_a_minute_may_still_be_some():
+    quiet = FrameScores(np.full((750, 1), 0.1), ["dog"], FrameGrid(12.5), clip_scores=[0.1])
+    bundle = load_bundle(BUNDLED).select(["dog"])
+    tuned = calibrated(bundle, [quiet] * 4, [quiet], tags=[["dog"], [], [], []])
+    record = tuned.tuning["false_events"]
+    assert record["per_minute"] == record["low"] == 0
+    assert record["high"] == pytest.approx(3.69)  # of one minute

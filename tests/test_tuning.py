@@ -722,7 +722,7 @@ class TestArguments:
 def test_the_default_rules_are_the_measured_ones():
     measured = json.loads((REPO / "benchmarks" / "results" / "decoding.json").read_text())
     names = {pooling: f"{pooling}, single" for pooling in ("linear", "exp", "attention")}
-    names |= {"auto": "autopool", "average": "average", "max": "max"}
+    names |= {"auto": "autopool", "average": "average"}  # max learned nothing to choose by
     assert {pooling: dict(rule) for pooling, rule in DEFAULTS.items()} == {
         pooling: measured[name]["rule"] for pooling, name in names.items()
     }

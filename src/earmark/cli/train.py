@@ -232,7 +232,7 @@ def tune(
         return
     print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tf_before\tf_after")
     for label, of_class in tuned.classes.items():
-        rule = astuple(tuned.decoding[label])
+        rule = astuple(detector.bundle.decoding[label])
         numbers = [*rule, of_class.start_f_measure, of_class.f_measure]
         print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
     if detector is not untuned:
@@ -242,7 +242,10 @@ def tune(
         if calibration["n_events"]:
             errors = f"{calibration['start_ece']:.3f} -> {calibration['ece']:.3f}"
             print(f"calibration error of the scores of {calibration['n_events']} events: {errors}")
-    print(f"{path}: {describe_tuning(tuned)}")
+    said = describe_tuning(tuned)
+    if detector is not untuned and not tuned.is_adopted:
+        said = said.replace("nothing changed", "the rules stay, the calibration is new", 1)
+    print(f"{path}: {said}")
 
 
 def _print_false_events(record: Mapping[str, Any]) -> None:
@@ -253,8 +256,26 @@ def _print_false_events(record: Mapping[str, Any]) -> None:
     interval = f" [{record['low']:.2f}, {record['high']:.2f}]" if "low" in record else ""
     print(
         f"{record['per_minute']:.2f}{interval} false events per minute in {record['minutes']:.1f} "
-        f"minutes of negatives, all thresholds above shifted by {record['sensitivity']:g}"
+        f"minutes of negatives, all thresholds shifted by {record['sensitivity']:g}"
     )
+    before = record["before"]
+    now = next(point for point in record["curve"] if point["setting"] == 0)
+    if record["max_per_minute"] is None:
+        return
+    cost = f"clip recall {before['clip_recall']:.2f} -> {now['clip_recall']:.2f}"
+    print(f"the limit of {record['max_per_minute']:g} costs: {cost}")
+    if now["clip_recall"] < before["clip_recall"] / 2:
+        logger.warning(
+            "The limit of false events costs more than half of the recall; a higher limit, or a "
+            "training with --negatives, may serve better."
+        )
+    if record["max_per_minute"] * record["minutes"] < 3:
+        logger.warning(
+            "The negatives last %.1f minutes, too short to tell %g false events per minute from "
+            "twice as many; add more.",
+            record["minutes"],
+            record["max_per_minute"],
+        )
 
 
 @app.command()

@@ -36,7 +36,7 @@ from earmark.formats.scores import ScoreTable
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
-from earmark.inference.model_file import installed_versions
+from earmark.inference.model_file import installed_versions, load_bundle
 from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.inference.tuning import tune_clip_thresholds, tune_decoding
 from earmark.metrics.clip import clip_scores, tags_of
@@ -293,8 +293,14 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
 
 
 def train_run(workspace: Workspace, run: Run) -> Detector:
-    """Train a run in its folder; its teachers must be trained already."""
+    """Train a run in its folder; its teachers must be trained already.
+
+    A finished model stays as it is, to the byte: others may have learned from it.
+    """
     store = workspace.compute_features(run)
+    path = workspace.model_path(run)
+    if path.exists() and load_bundle(path).training.get("finished"):
+        return Detector.load(path, workspace.device)
     return train(
         readable(workspace.clips(run.train), store),
         workspace.tagged,

@@ -241,11 +241,22 @@ def tune(
             "max_false_per_minute needs negatives=..., recordings without any of the classes."
         )
     clips = _read_clips("validation", table, audio, detector.labels)
+    recordings = {} if negatives is None else name_recordings(negatives)
+    own = {path.resolve() for path in clips.paths}
+    both = next((path for path in recordings.values() if path.resolve() in own), None)
+    if both is not None:
+        raise DataError(
+            f"{both} is among the negatives, and also a validation clip; negatives hold none of "
+            "the classes. Pass another folder."
+        )
     scored = _score_readable(detector, clips.paths)
     if not scored:
         raise DataError(f"No recording of {table} in {audio} can be read.")
     clips, scores = clips.take(list(scored)), list(scored.values())
     labelled: dict[str, Any] = {"tags": clips.tags}
+    if not strong:
+        # Tags would move the thresholds of frames to where any is best, mostly far too high.
+        choices = {"threshold_from": "start", **choices}
     if strong:
         events = read_events(table)
         labelled = {"reference": [events[file] for file in clips.files]}
@@ -260,7 +271,7 @@ def tune(
         return detector, tuned
     empty: list[FrameScores] = []
     if negatives is not None:
-        empty = list(_score_readable(detector, name_recordings(negatives).values()).values())
+        empty = list(_score_readable(detector, recordings.values()).values())
         if not empty:
             raise DataError("None of the negatives can be read.")
     bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
@@ -423,7 +434,9 @@ def _log_plan(job: "Job", max_epochs: int) -> None:
             "(training.min_steps)",
             n_clips, n_steps, config.max_epochs, max_epochs, config.min_steps,
         )  # fmt: skip
-    if hint := low_rate_hint(job.train, job.settings.features):
+    if job.settings.features.encoder is None and (
+        hint := low_rate_hint(job.train, job.settings.features)
+    ):
         logger.info(
             "Most recordings end below the highest mels, which stay empty; consider %s", hint
         )

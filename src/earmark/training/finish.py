@@ -63,8 +63,8 @@ def export_best(
     earmark.errors.DataError: There is no checkpoint in nowhere; pass the output folder of a ...
     """
     folder, target = Path(run), Path(run) / MODEL if out is None else Path(out)
-    while not (folder / CHECKPOINT).exists() and (folder / TEACHER).is_dir():
-        folder /= TEACHER  # the last generation has not begun
+    while (folder / TEACHER).is_dir() and not _has_epoch(folder):
+        folder /= TEACHER  # the last generation has not completed an epoch
     if not (folder / CHECKPOINT).exists():
         raise DataError(
             f"There is no checkpoint in {run}; pass the output folder of a training that has "
@@ -83,6 +83,11 @@ def export_best(
     plot_epochs(folder)
     report_classes(detector.bundle)
     return detector
+
+
+def _has_epoch(folder: Path) -> bool:
+    """Return whether a training has completed an epoch."""
+    return (folder / CHECKPOINT).exists() and bool(Fitted.read(folder).history)
 
 
 def plot_epochs(folder: Path) -> None:

@@ -274,10 +274,8 @@ class Settings:
             changes = {section: {key: _parse(text.strip())}}
             given |= _merge(tree, changes, f"override {override!r}")
         settings = cls._finish(tree, given)
-        if (
-            settings.features.f_max != PRESETS[preset].features.f_max
-            and "features.f_max" not in given
-        ):
+        lowered = settings.features.f_max < PRESETS[preset].features.f_max
+        if lowered and features is None and "features.f_max" not in given:
             logger.info(
                 "features.f_max is lowered to %g Hz, half of features.sample_rate.",
                 settings.features.f_max,

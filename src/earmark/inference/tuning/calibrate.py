@@ -23,6 +23,7 @@ from earmark.inference.detector import SENSITIVITIES
 from earmark.metrics.calibration import expected_calibration_error, is_right
 
 N_FOLDS = 5
+LEAST_EVENTS = 10  # fewer say nothing about their scores
 PENALTY = 1.0
 IDENTITY = np.array(astuple(Calibration()))
 
@@ -95,7 +96,8 @@ def fit_calibration(
     start = _sigmoid(features @ IDENTITY)
     errors = [expected_calibration_error(p[normal], right[normal]) for p in (held_out, start)]
     n_events = int(normal.sum())
-    if not n_events or _log_loss(held_out, right) >= _log_loss(start, right):
+    better = n_events >= LEAST_EVENTS and errors[0] <= errors[1]
+    if not better or _log_loss(held_out, right) >= _log_loss(start, right):
         return CalibrationResult(None, n_events, errors[1], errors[1])
     calibration = Calibration(*_fit(features, right).tolist())
     return CalibrationResult(calibration, n_events, *errors)

@@ -16,6 +16,9 @@ from earmark.inference.tuning.operating_point import find_sensitivity, sweep_sen
 from earmark.metrics.bootstrap import bootstrap_scores
 from earmark.metrics.false_events import count_false_events
 
+# With no event seen, the upper end of the 95 % confidence interval of their number (Poisson).
+NONE_SEEN = 3.69
+
 
 def calibrated(
     bundle: Bundle,
@@ -47,14 +50,18 @@ def calibrated(
     """
     decoding, record = bundle.decoding, dict(bundle.tuning)
     if negatives:
-        sensitivity = 0.0
-        if max_false_per_minute is not None:
-            sensitivity = find_sensitivity(negatives, decoding, max_false_per_minute)
+        sensitivity, limit = 0.0, max_false_per_minute
+        (before,) = sweep_sensitivity(
+            scores, negatives, decoding, tags=tags, reference=reference, sensitivities=(0.0,)
+        )
+        if limit is not None:
+            sensitivity = find_sensitivity(negatives, decoding, limit)
             decoding = decoding.shifted(sensitivity)
         curve = sweep_sensitivity(scores, negatives, decoding, tags=tags, reference=reference)
         record["false_events"] = {
             "max_per_minute": max_false_per_minute,
             "sensitivity": sensitivity,
+            "before": before.to_dict(),
             **_false_events(negatives, decoding),
             "curve": [point.to_dict() for point in curve],
         }
@@ -79,7 +86,9 @@ def _false_events(negatives: Sequence[FrameScores], decoding: Decoding) -> dict[
         "minutes": float(counts.minutes.sum()),
         **counts.scores().overall["false_events"],
     }
-    if len(negatives) > 1:
+    if not counts.n_events.any():  # a bootstrap of nothing would be sure of it
+        record |= {"low": 0.0, "high": NONE_SEEN / record["minutes"]}
+    elif len(negatives) > 1:
         interval = bootstrap_scores(counts).overall["false_events"]["per_minute"]
         record |= {"low": interval.low, "high": interval.high}
     return record
