@@ -34,7 +34,7 @@ from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.predictor import predict_clips
-from earmark.inference.tuning import default_rule, tune_clip_thresholds
+from earmark.inference.tuning import DEFAULTS, default_rule, tune_clip_thresholds
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "decoding.json"
@@ -67,13 +67,11 @@ def main() -> None:
     workspace = Workspace(plan, options.work)
     path = TESTED if options.test else RESULTS
     done = json.loads(path.read_text()) if path.exists() else {}
+    chosen = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for run in plan.runs():
         name = run.configuration
-        if (
-            name in done
-            or run.seed
-            or (options.test and name not in json.loads(RESULTS.read_text()))
-        ):
+        chosen_for = name in chosen and run.settings.model.pooling in DEFAULTS
+        if name in done or run.seed or (options.test and not chosen_for):
             continue
         done[name] = (
             compare_rules(workspace, run) if options.test else choose(Clips.predict(workspace, run))
