@@ -104,7 +104,11 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         results.detector_tuning_table,
         results.detector_oracle_table,
     ),
-    "docs/events.md": (decoding.default_rules, decoding.before_and_after),
+    "docs/events.md": (
+        decoding.default_rules,
+        decoding.before_and_after,
+        reliable.sensitivities,
+    ),
     "docs/model-card.md": (
         card.about,
         reliable.summary,

@@ -81,6 +81,19 @@ def false_events() -> str:
     return "\n".join(lines)
 
 
+def sensitivities() -> str:
+    """Return the same for the sensitivities that have names, and a lower one."""
+    names = {-2: "-2", -1: "-1 (`low`)", 0: "0 (`normal`)", 1: "+1 (`high`)"}
+    rows = tuple(
+        (names[point["setting"]], f"{point['per_minute']:.1f}", f"{point['clip_recall']:.2f}",
+         f"{point['event_recall']:.2f}")
+        for point in card()["curves"]["recordings"]
+        if point["setting"] in names
+    )  # fmt: skip
+    columns = ("sensitivity", "false events per minute", "clip recall", "event recall")
+    return TextTable("False events and recall", columns, rows).to_markdown() + "\n"
+
+
 def classes() -> str:
     """Return the scores of each class on the test scenes."""
     own = card()["classes"]

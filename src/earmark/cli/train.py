@@ -242,10 +242,7 @@ def tune(
         if calibration["n_events"]:
             errors = f"{calibration['start_ece']:.3f} -> {calibration['ece']:.3f}"
             print(f"calibration error of the scores of {calibration['n_events']} events: {errors}")
-    said = describe_tuning(tuned)
-    if detector is not untuned and not tuned.is_adopted:
-        said = said.replace("nothing changed", "the rules stay, the calibration is new", 1)
-    print(f"{path}: {said}")
+    print(f"{path}: {describe_tuning(tuned, calibrated=detector is not untuned)}")
 
 
 def _print_false_events(record: Mapping[str, Any]) -> None:
@@ -258,10 +255,10 @@ def _print_false_events(record: Mapping[str, Any]) -> None:
         f"{record['per_minute']:.2f}{interval} false events per minute in {record['minutes']:.1f} "
         f"minutes of negatives, all thresholds shifted by {record['sensitivity']:g}"
     )
-    before = record["before"]
-    now = next(point for point in record["curve"] if point["setting"] == 0)
     if record["max_per_minute"] is None:
         return
+    before = record["before"]
+    now = next(point for point in record["curve"] if point["setting"] == 0)
     cost = f"clip recall {before['clip_recall']:.2f} -> {now['clip_recall']:.2f}"
     print(f"the limit of {record['max_per_minute']:g} costs: {cost}")
     if now["clip_recall"] < before["clip_recall"] / 2:

@@ -48,8 +48,8 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
     },
 }
 # Of the others: max pooling learned too little to choose by (F1 0.06), the rest was not measured. A
-# median against single frames, hysteresis since an event
-# need not be loud throughout, and gaps and events shorter than three frames are taken for noise.
+# median against single frames, hysteresis since an event need not be loud throughout, and gaps and
+# events shorter than three frames are taken for noise.
 GENERAL: Mapping[str, float] = {
     "threshold": 0.5,
     "low_threshold": 0.1,

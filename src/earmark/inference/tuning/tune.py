@@ -229,8 +229,12 @@ def tune_clip_thresholds(
     )
 
 
-def describe_tuning(tuned: TuningResult) -> str:
+def describe_tuning(tuned: TuningResult, calibrated: bool = False) -> str:
     """Return the result in a sentence or two.
+
+    Args:
+        tuned: the result.
+        calibrated: whether scores were calibrated anew, also where the rules have not changed.
 
     >>> tested = CrossValidation(5, 0.6, gain=0.01, standard_error=0.02, in_sample_score=0.8)
     >>> kept = Decoding.uniform(["dog"])
@@ -244,8 +248,9 @@ def describe_tuning(tuned: TuningResult) -> str:
     in_sample = f"{tuned.start_score:.3f} -> {tested.in_sample_score:.3f} on the clips tuned on"
     across = f"{tuned.start_score:.3f} -> {tested.score:.3f}"
     if not tested.is_gain:
+        kept = "the rules stay, the calibration is new" if calibrated else "nothing changed"
         return (
-            f"nothing changed: {tuned.objective} {in_sample}, but cross-validated {across}, a gain "
+            f"{kept}: {tuned.objective} {in_sample}, but cross-validated {across}, a gain "
             f"of {tested.gain:+.3f} that is not above its standard error of "
             f"{tested.standard_error:.3f}"
         )
