@@ -24,7 +24,7 @@ from earmark.inference.predictor import mean_scores
 from earmark.inference.tuning import tune_clip_thresholds
 from earmark.metrics import clip_scores, event_scores, segment_scores
 from earmark.training.api import train
-from earmark.training.settings import RunConfig
+from earmark.training.config import RunConfig
 
 HERE = Path(__file__).parent
 ENCODER = HERE / "yamnet_frames.toml"

@@ -38,8 +38,8 @@ from earmark.metrics.evaluation import Scoring, evaluate
 from earmark.metrics.system_output import SystemOutput
 from earmark.synth.scenes import SceneSets
 from earmark.training.api import train, tune
+from earmark.training.config import RunConfig
 from earmark.training.finish import MODEL
-from earmark.training.settings import RunConfig
 
 HERE = Path(__file__).parent
 PLAN = HERE / "best.toml"

@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from earmark.synth.scenes import SceneConfig, write_scenes
 from earmark.training.api import train
 from earmark.training.checkpoint import Checkpoint
-from earmark.training.settings import RunConfig
+from earmark.training.config import RunConfig
 
 SIZES = (0, 16, 4)
 SEEDS = 3

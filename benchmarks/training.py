@@ -25,9 +25,10 @@ from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import build_store
 from earmark.nn.model import Model, ModelConfig
 from earmark.runtime.cores import n_cores
+from earmark.training.config import RunConfig
 from earmark.training.launch import run_job
 from earmark.training.loop import Job
-from earmark.training.settings import RunConfig, Settings
+from earmark.training.settings import Settings
 
 MODULE = "benchmarks.training"
 ROUNDS = 2

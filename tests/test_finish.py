@@ -13,10 +13,10 @@ from earmark.inference.detector import load
 from earmark.inference.model_file import describe_bundle, validation_table
 from earmark.training.api import train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint
+from earmark.training.config import RunConfig
 from earmark.training.finish import MODEL, TEACHER, export_best
 from earmark.training.loop import _Trainer
 from earmark.training.record import RECORD, RunRecord
-from earmark.training.settings import RunConfig
 
 OVERRIDES = [*SMALL, "training.threads=1", "model.dropout=0.2", "training.ema_decay=0.9"]
 

@@ -16,8 +16,8 @@ from earmark.experiments import Plan, run_plan
 from earmark.experiments.run import Workspace
 from earmark.inference.detector import load
 from earmark.training.api import train
+from earmark.training.config import RunConfig
 from earmark.training.loop import Job
-from earmark.training.settings import RunConfig
 
 OVERRIDES = [*SMALL, "training.threads=1", "training.max_epochs=1"]
 

@@ -105,8 +105,8 @@ def test_bfloat16_that_crashes_is_an_error(fresh):
     fresh.setattr(isa, "_TRY_BFLOAT16", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     with pytest.raises(SettingError, match=r"cannot compute in bfloat16 .*precision=32-true"):
         isa.check_bfloat16()
+    from earmark.training.config import RunConfig
     from earmark.training.launch import make_fabric
-    from earmark.training.settings import RunConfig
 
     with pytest.raises(SettingError, match="cannot compute in bfloat16"):
         make_fabric(RunConfig(device="cpu"), "bf16-mixed")

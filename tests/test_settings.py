@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from earmark.errors import SettingError
-from earmark.training.settings import ADDED, PRESETS, RunConfig, Settings, TrainingConfig
+from earmark.training.config import RunConfig, TrainingConfig
+from earmark.training.settings import ADDED, PRESETS, Settings
 
 REPO = Path(__file__).parent.parent
 

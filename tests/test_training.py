@@ -40,9 +40,10 @@ from earmark.runtime.isa import bfloat16_works
 from earmark.tensors import load_tensors, save_tensors
 from earmark.training.api import PSEUDO_LABELS, train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint, Epoch
+from earmark.training.config import RunConfig, TrainingConfig
 from earmark.training.finish import MODEL, TEACHER
 from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
-from earmark.training.settings import RunConfig, Settings, TrainingConfig
+from earmark.training.settings import Settings
 
 ONE_THREAD = "training.threads=1"
 

@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from earmark.synth.soundbank import Soundbank
     from earmark.training.api import train, tune
     from earmark.training.augmentation import AugmentConfig
+    from earmark.training.config import RunConfig, TrainingConfig
     from earmark.training.finish import export_best
-    from earmark.training.settings import RunConfig, Settings, TrainingConfig
+    from earmark.training.settings import Settings
 
 _MODULE_OF = {
     "SCENARIO_1": "metrics",
@@ -74,7 +75,7 @@ _MODULE_OF = {
     "ModelConfig": "nn.model",
     "Pooling": "pooling",
     "Rule": "inference.decoding",
-    "RunConfig": "training.settings",
+    "RunConfig": "training.config",
     "SceneConfig": "synth.scenes",
     "ScoreTable": "formats.scores",
     "Scoring": "metrics.evaluation",
@@ -82,7 +83,7 @@ _MODULE_OF = {
     "Settings": "training.settings",
     "Soundbank": "synth.soundbank",
     "SystemOutput": "metrics.system_output",
-    "TrainingConfig": "training.settings",
+    "TrainingConfig": "training.config",
     "clip_scores": "metrics",
     "decode_events": "inference.decoding",
     "evaluate": "metrics.evaluation",

@@ -89,8 +89,8 @@ def train(
     Ctrl-C or SIGTERM stops it and writes the model of the best epoch so far.
     """
     from earmark.training import api
+    from earmark.training.config import RunConfig
     from earmark.training.finish import MODEL
-    from earmark.training.settings import RunConfig
 
     run = RunConfig(
         store=store,

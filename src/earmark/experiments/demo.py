@@ -28,7 +28,7 @@ from earmark.plots import plot_detection, plot_hierarchy, plot_history, save
 from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
 from earmark.training.api import train
 from earmark.training.checkpoint import HISTORY
-from earmark.training.settings import RunConfig
+from earmark.training.config import RunConfig
 
 logger = logging.getLogger(__name__)
 

@@ -45,8 +45,8 @@ from earmark.metrics.event import event_scores
 from earmark.metrics.psds import SCENARIO_1, psds_scores
 from earmark.metrics.segment import count_segments
 from earmark.training.api import readable, train
+from earmark.training.config import RunConfig
 from earmark.training.finish import MODEL
-from earmark.training.settings import RunConfig
 
 FEATURES = "features"
 FROM_TAGS: Mapping[str, Mapping[str, Any]] = {  # tuning -> arguments of `tune_clip_thresholds`

@@ -30,6 +30,7 @@ from earmark.inference.tuning import TuningResult, calibrated, tune_decoding
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
 from earmark.training.checkpoint import CHECKPOINT
+from earmark.training.config import RunConfig
 from earmark.training.finish import (
     MODEL,
     TEACHER,
@@ -39,7 +40,7 @@ from earmark.training.finish import (
     tuning_record,
 )
 from earmark.training.self_training import write_pseudo_labels
-from earmark.training.settings import RunConfig, Settings
+from earmark.training.settings import Settings
 
 if TYPE_CHECKING:
     from earmark.training.loop import Job

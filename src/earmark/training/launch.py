@@ -24,8 +24,8 @@ from earmark.runtime.device import resolve_device
 from earmark.runtime.isa import check_bfloat16, log_instruction_set
 from earmark.runtime.processes import without_main
 from earmark.training.checkpoint import Fitted
+from earmark.training.config import RunConfig
 from earmark.training.loop import Job, fit
-from earmark.training.settings import RunConfig
 
 logger = logging.getLogger("earmark")
 

@@ -61,10 +61,11 @@ from earmark.training.checkpoint import (
     Weights,
     write_history,
 )
+from earmark.training.config import RunConfig, TrainingConfig
 from earmark.training.record import RunRecord
 from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
 from earmark.training.self_training import PseudoLabels
-from earmark.training.settings import RunConfig, Settings, TrainingConfig
+from earmark.training.settings import Settings
 from earmark.training.validation import Validation, predict_clip_probs, validate
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from earmark.errors import SettingError
 from earmark.training.checkpoint import Epoch
-from earmark.training.settings import TrainingConfig
+from earmark.training.config import TrainingConfig
 
 
 def monitored(row: Epoch, monitor: str) -> float:

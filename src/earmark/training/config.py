@@ -1,0 +1,174 @@
+"""How a network is trained (`TrainingConfig`), and how and where a training runs (`RunConfig`).
+
+The first decides what is learned and is the section `training` of the settings; the second does
+not.
+"""
+
+import math
+import os
+from dataclasses import dataclass, replace
+
+from earmark.errors import SettingError, choose
+
+SCHEDULES = ("constant", "cosine", "plateau")
+CHECKPOINTS = ("best", "last")
+MONITORS = ("loss", "map", "f1")
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
+PSEUDO_LABELS = ("events", "scores")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How a network is trained; the defaults are those of the paper.
+
+    Args:
+        batch_size: clips per step, over all processes.
+        micro_batch: clips per forward pass, over all processes; 0 is the whole batch. Gradients
+            are accumulated over the batch, but batch normalization uses the statistics of each
+            micro-batch.
+        learning_rate: of Adam.
+        max_epochs: largest number of passes over the training clips.
+        min_steps: training does not stop before this number of steps: with few clips,
+            `max_epochs` is raised until it reaches them (`for_clips`), and early stopping waits.
+        patience: epochs without an improvement of the monitored value after which training stops.
+        monitor: the validation value that decides the best epoch, early stopping and the plateau
+            schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
+            (micro F1 of the clip tags at a threshold of 0.5).
+        checkpoint: which weights to use, those of the "best" epoch or of the "last".
+        seed: of initial weights, order of clips, dropout and augmentation.
+        balanced: sample classes uniformly instead of clips.
+        schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs) or
+            "plateau" (halved after every `plateau` epochs without an improvement).
+        plateau: epochs, for that schedule.
+        warmup: epochs over which the learning rate rises to its value.
+        gradient_clip: largest norm of the gradient; 0 is no clipping.
+        weight_decay: decoupled, as in AdamW; 0 is plain Adam.
+        generations: trainings in a row, each with the model before it as its teacher
+            (self-training); 1 is no self-training, unless teachers are given.
+        pseudo_labels: what teachers teach in self-training: "events" (where they detect a tagged
+            sound) or "scores" (their frame probabilities).
+        frame_loss_weight: weight of the frame-level loss in self-training, 0 to 1; the clip-level
+            loss has the rest.
+        ema_decay: decay per step of the exponential moving average of the weights, such as 0.999;
+            the averaged weights are then validated and saved. 0 is no averaging.
+        precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
+        threads: per process; 0 divides the cores among the processes.
+        checkpoint_seconds: a checkpoint is written after every epoch, and this often within one.
+
+    >>> TrainingConfig(schedule="cosine").max_epochs
+    100
+    >>> TrainingConfig(monitor="losses")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no training.monitor 'losses'; did you mean 'loss'? ...
+    """
+
+    batch_size: int = 128
+    micro_batch: int = 0
+    learning_rate: float = 1e-3
+    max_epochs: int = 100
+    min_steps: int = 0
+    patience: int = 10
+    monitor: str = "loss"
+    checkpoint: str = "best"
+    seed: int = 0
+    balanced: bool = False
+    schedule: str = "constant"
+    plateau: int = 3
+    warmup: float = 0.0
+    gradient_clip: float = 0.0
+    weight_decay: float = 0.0
+    generations: int = 1
+    pseudo_labels: str = "events"
+    frame_loss_weight: float = 0.5
+    ema_decay: float = 0.0
+    precision: str = "32-true"
+    threads: int = 0
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        choose("training.schedule", self.schedule, SCHEDULES)
+        choose("training.precision", self.precision, PRECISIONS)
+        choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
+        choose("training.monitor", self.monitor, MONITORS)
+        choose("training.pseudo_labels", self.pseudo_labels, PSEUDO_LABELS)
+        for name in ("batch_size", "max_epochs", "patience", "plateau", "generations"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
+        if not 0 < self.learning_rate < math.inf:
+            raise SettingError(f"training.learning_rate must be above 0. Got {self.learning_rate}.")
+        rest = (
+            "micro_batch",
+            "min_steps",
+            "seed",
+            "warmup",
+            "gradient_clip",
+            "weight_decay",
+            "ema_decay",
+            "threads",
+            "checkpoint_seconds",
+        )
+        for name in rest:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
+        if not 0 <= self.frame_loss_weight <= 1:
+            raise SettingError(
+                f"training.frame_loss_weight must be 0 to 1. Got {self.frame_loss_weight}."
+            )
+        if self.ema_decay >= 1:
+            raise SettingError(f"training.ema_decay must be below 1. Got {self.ema_decay}.")
+
+    def steps_per_epoch(self, n_clips: int) -> int:
+        """Return the number of steps of an epoch of `n_clips` clips.
+
+        >>> TrainingConfig(batch_size=32).steps_per_epoch(100)
+        4
+        """
+        return max(1, -(-n_clips // self.batch_size))
+
+    def for_clips(self, n_clips: int) -> "TrainingConfig":
+        """Return a copy whose `max_epochs` reaches `min_steps` steps of `n_clips` training clips.
+
+        >>> TrainingConfig(batch_size=32, max_epochs=16, min_steps=240).for_clips(100).max_epochs
+        60
+        """
+        needed = -(-self.min_steps // self.steps_per_epoch(n_clips))
+        return replace(self, max_epochs=max(self.max_epochs, needed))
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How and where a training runs, and what it writes: nothing that changes what is learned.
+
+    Args:
+        store: folder of the computed features, which several trainings may share; by default
+            `features` in the output folder.
+        resume: continue from the checkpoint in the output folder, if there is one.
+        device: "auto", "cpu", "cuda" or "cuda:1".
+        devices: processes on this machine, one per device.
+        nodes: machines, each running the same command under torchrun or SLURM.
+        progress: show progress bars where standard error is a terminal.
+        report: log the validation scores per class at the end, with warnings about weak classes.
+        tensorboard: write TensorBoard logs to `tensorboard` in the output folder.
+        licence: of the weights, written to the model file.
+        attribution: credits for the recordings, written to the model file.
+
+    >>> RunConfig(device="cpu", resume=True).devices
+    1
+    """
+
+    store: str | os.PathLike[str] | None = None
+    resume: bool = False
+    device: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+    progress: bool = False
+    report: bool = True
+    tensorboard: bool = False
+    licence: str = ""
+    attribution: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("devices", "nodes"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more. Got {getattr(self, name)!r}.")
