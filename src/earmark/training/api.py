@@ -236,15 +236,7 @@ def tune(
     >>> tuned.supervision
     'weak'
     """
-    choose("decision", decision, ("published", "tuned"))
-    if decision == "published":
-        given = {"shared": shared, "start": start, **choices}
-        if wrong := [name for name, value in given.items() if value]:
-            raise SettingError(
-                f"The published decision stage has no choices: leave out {', '.join(wrong)}."
-            )
-    if shared:
-        choices = _of_one_threshold(strong, choices)
+    choices = _checked_choices(decision, shared, strong, start, choices)
     if max_false_per_minute is not None and negatives is None:
         raise SettingError(
             "max_false_per_minute needs negatives=..., recordings without any of the classes."
@@ -294,8 +286,19 @@ def tune(
     return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
 
 
-def _of_one_threshold(strong: bool, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the choices of a tuning that is shared by all classes; raise if others are made."""
+def _checked_choices(
+    decision: str, shared: bool, strong: bool, start: Decoding | None, choices: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the choices of a tuning; raise if they do not go together."""
+    choose("decision", decision, ("published", "tuned"))
+    if decision == "published":
+        given = {"shared": shared, "start": start, **choices}
+        if wrong := [name for name, value in given.items() if value]:
+            raise SettingError(
+                f"The published decision stage has no choices: leave out {', '.join(wrong)}."
+            )
+    if not shared:
+        return dict(choices)
     one_threshold = {"shared": True, "threshold_from": "start", "objective": "f_measure"}
     other = [name for name, value in choices.items() if one_threshold.get(name) != value]
     if strong or other:

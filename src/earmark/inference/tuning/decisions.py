@@ -62,9 +62,8 @@ class Decision:
     def tags(self, scores: FrameScores) -> list[str]:
         """Return the tags of a clip."""
         clip_level, labels = scores.clip_level(), self.decoding.labels
-        found = [
-            x for x, p, t in zip(labels, clip_level, self.tag_thresholds, strict=True) if p >= t
-        ]
+        rows = zip(labels, clip_level, self.tag_thresholds, strict=True)
+        found = [label for label, p, threshold in rows if p >= threshold]
         return found or [labels[int(np.argmax(clip_level))]] * self.best_if_none
 
 
