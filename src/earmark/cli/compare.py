@@ -25,6 +25,15 @@ def compare(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; by default one per core.")
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Override in all configurations, such as training.max_epochs=1."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs per configuration at most.")
+    ] = None,
     device: DeviceOption = "auto",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
@@ -33,7 +42,7 @@ def compare(
     from earmark.experiments import Plan, run_plan, write_tables
     from earmark.experiments.table import comparison_tables
 
-    comparison_plan = Plan.read(plan, data)
+    comparison_plan = Plan.read(plan, data, overrides or (), seeds)
     out.mkdir(parents=True, exist_ok=True)
     try:
         results = run_plan(comparison_plan, out, work, processes, device)

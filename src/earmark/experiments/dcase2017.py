@@ -19,7 +19,8 @@ from typing import NamedTuple
 from earmark.data.manifest import Manifest
 from earmark.errors import DataError, SettingError, choose
 from earmark.experiments.compare import run_plan, write_tables
-from earmark.experiments.plan import Configuration, Plan
+from earmark.experiments.configurations import Configuration
+from earmark.experiments.plan import Plan
 from earmark.experiments.table import Comparison
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tags import write_tags

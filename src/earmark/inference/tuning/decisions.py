@@ -112,12 +112,9 @@ def decide_emsi(scores: Sequence[FrameScores], tags: Tags, reference: Reference 
 
     Searched for the least error rate of segments, or, on tags, for the best micro F1 of clips.
     """
-    shortest = 0.5
-    start = Decoding.uniform(scores[0].labels, min_duration=shortest)
+    start = Decoding.uniform(scores[0].labels, min_duration=0.5)
     found = _search(scores, tags, reference, start, "f_measure")
-    rules = tuple(replace(rule, min_duration=shortest) for rule in found.rules)
-    thresholds = search_tag_thresholds(scores, tags)
-    return Decision(Decoding(found.labels, rules), thresholds, supervision=_source(reference))
+    return Decision(found, search_tag_thresholds(scores, tags), supervision=_source(reference))
 
 
 def decide_mlms(scores: Sequence[FrameScores], tags: Tags, reference: Reference | None) -> Decision:
