@@ -9,7 +9,6 @@ from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
 from earmark.nn.layers import (
     AveragePool,
-    BiGRU,
     Convolution,
     Dropout,
     MaskedBatchNorm,
@@ -17,6 +16,7 @@ from earmark.nn.layers import (
     fill_padding,
     zero_padding,
 )
+from earmark.nn.recurrent import BiGRU, GatedBiGRU
 from earmark.runtime.switch import KERNELS, VARIABLE
 
 MASK = torch.arange(10) < torch.tensor([[10], [4], [0]])

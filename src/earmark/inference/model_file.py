@@ -162,8 +162,10 @@ class Bundle:
         for label in labels:
             choose("label", label, self.labels)
         if self.model_config.mixes_classes:
+            network, pooling = self.model_config.network, self.model_config.pooling
             raise SettingError(
-                f"The pooling {self.model_config.pooling} weighs classes against each other."
+                f"The network {network} with the pooling {pooling} weighs classes against each "
+                "other; use it with all of its classes."
             )
         rows = [self.labels.index(label) for label in labels]
         weights = {

@@ -24,6 +24,7 @@ from earmark.nn.network import NetworkConfig
 from earmark.nn.networks import NETWORKS, read_network
 from earmark.training.augmentation import AugmentConfig
 from earmark.training.config import TrainingConfig
+from earmark.training.systems import SYSTEMS
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,16 @@ FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
 # Section -> settings that are newer than the first results, and what was done before there was a
 # choice: at that value they are left out of fingerprints, so that those results stay valid.
 ADDED: Mapping[str, Mapping[str, Any]] = {
-    "training": {"monitor": "loss", "min_steps": 0, "generations": 1, "pseudo_labels": "scores"}
+    "training": {
+        "monitor": "loss",
+        "min_steps": 0,
+        "generations": 1,
+        "pseudo_labels": "scores",
+        "class_ratio": 0,
+        "class_order": "rounds",
+        "decay": 0.9,
+        "decay_epochs": 2,
+    }
 }
 # Presets that have another name now.
 RENAMED_PRESETS: Mapping[str, str] = {"accurate": "best"}
@@ -69,10 +79,10 @@ class Settings:
             )
         if self.features.encoder is None:
             return
-        if self.model.network == "crnn":
+        if self.model.inputs == "n_mels":
             raise SettingError(
-                "The network 'crnn' takes log-mels; with an encoder, use the preset 'encoder' or "
-                "model.network=head."
+                f"The network {self.model.network!r} takes log-mels; with an encoder, use the "
+                "preset 'encoder' or model.network=head."
             )
         for name in OF_LOG_MELS:
             if getattr(self.augment, name):
@@ -296,4 +306,6 @@ PRESETS: dict[str, Settings] = {
     ),
     # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
+    # The systems of the paper's Table 3: see `earmark.training.systems`.
+    **{name: Settings(*recipe) for name, recipe in SYSTEMS.items()},
 }
