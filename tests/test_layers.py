@@ -16,7 +16,7 @@ from earmark.nn.layers import (
     fill_padding,
     zero_padding,
 )
-from earmark.nn.recurrent import BiGRU, GatedBiGRU
+from earmark.nn.recurrent import BiGRU
 from earmark.runtime.switch import KERNELS, VARIABLE
 
 MASK = torch.arange(10) < torch.tensor([[10], [4], [0]])

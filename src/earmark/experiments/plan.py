@@ -299,6 +299,20 @@ class Plan:
         """Return the configurations to compare."""
         return list_pairs(self.configurations)
 
+    def settings_of(self, name: str) -> Settings:
+        """Return the settings of a configuration; those of its runs have other seeds."""
+        configuration = self.configurations[choose("configuration", name, self.configurations)]
+        where, settings = str(self.source), self.base
+        if configuration.preset:
+            settings = Settings.load(configuration.preset, features=self.features)
+            other = settings.model.network != self.base.model.network
+            common = {x: own for x, own in self.common.items() if not (other and x == "model")}
+            settings = settings.changed(common, where)
+        settings = settings.changed(configuration.settings, where)
+        for override in self.overrides:
+            settings = settings.changed(parse_override(override), f"override {override!r}")
+        return settings
+
     def _check(self) -> None:
         for table, path in self.data.items():
             _check_path(table, path, f"data.{table}")
@@ -331,9 +345,9 @@ class Plan:
         stored_as = configuration.stored_as
         teachers = self._runs_of(configuration.teachers)
         members = self._runs_of(configuration.ensemble_of)
+        settings = self.settings_of(configuration.ensemble_of or name)
         if members:
             configuration = self.configurations[configuration.ensemble_of]
-        settings = self._settings(configuration)
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
         tables = self._tables(configuration)
         events = tables["train_events"] if configuration.strong else None
@@ -366,19 +380,6 @@ class Plan:
             folders[1],
             rule,
         )
-
-    def _settings(self, configuration: Configuration) -> Settings:
-        """Return the settings of a configuration, but for the seed."""
-        where, settings = str(self.source), self.base
-        if configuration.preset:
-            settings = Settings.load(configuration.preset, features=self.features)
-            other = settings.model.network != self.base.model.network
-            common = {x: own for x, own in self.common.items() if not (other and x == "model")}
-            settings = settings.changed(common, where)
-        settings = settings.changed(configuration.settings, where)
-        for override in self.overrides:
-            settings = settings.changed(parse_override(override), f"override {override!r}")
-        return settings
 
     def _runs_of(self, name: str) -> tuple[Run, ...]:
         """Return all runs of a configuration; none if `name` is empty."""
