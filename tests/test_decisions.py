@@ -191,7 +191,7 @@ def test_thresholds_are_searched_on_events_where_they_are_known_and_on_tags_wher
         assert rule.low_threshold == rule.threshold
         assert (rule.median, rule.max_gap) == (0.0, 0.0)
         assert rule.min_duration == (0.5 if system == "emsi" else 0.0)
-        assert rule.segment == (0.0 if system == "emsi" else 1.0)
+        assert rule.segment == 1.0
     if system == "mlms":
         assert {rule.clip_threshold for rule in strong.decoding.rules} == {0.0}
 

@@ -18,7 +18,7 @@ from earmark.nn.layers import (
     initialise,
     zero_padding,
 )
-from earmark.nn.recurrent import BiGRU
+from earmark.nn.recurrent import BiGRU, GatedBiGRU
 from earmark.runtime.switch import KERNELS, VARIABLE
 
 MASK = torch.arange(10) < torch.tensor([[10], [4], [0]])

@@ -110,9 +110,11 @@ def decide_gccaps(
 def decide_emsi(scores: Sequence[FrameScores], tags: Tags, reference: Reference | None) -> Decision:
     """Return ours for EMSI-like: thresholds of frames and of clips per class, 0.5 s at least.
 
-    Searched for the least error rate of segments, or, on tags, for the best micro F1 of clips.
+    Its shortest windows are whole seconds, and so is what it decides: on a finer frame grid, a
+    frame that two of them share would make an event begin in the second before. Searched for the
+    least error rate of segments, or, on tags, for the best micro F1 of clips.
     """
-    start = Decoding.uniform(scores[0].labels, min_duration=0.5)
+    start = Decoding.uniform(scores[0].labels, min_duration=0.5, segment=1.0)
     found = _search(scores, tags, reference, start, "f_measure")
     return Decision(found, search_tag_thresholds(scores, tags), supervision=_source(reference))
 
@@ -205,7 +207,8 @@ def has_decision(config: NetworkConfig) -> bool:
     >>> has_decision(ModelConfig(n_classes=17))
     False
     """
-    return config.network in DECISIONS and (config.network != "wang" or config.pooling == "linear")
+    by_linear_softmax = getattr(config, "pooling", "") == "linear"
+    return config.network in DECISIONS and (config.network != "wang" or by_linear_softmax)
 
 
 def decide_as_published(
