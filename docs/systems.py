@@ -54,7 +54,7 @@ SPECIFIED: Mapping[str, Specified] = {
     "gccaps-native": Specified(0.447e6, 1.87e9),
     "emsi-like": Specified(4.7e6, 8.1e9),
     "emsi-like-fast": Specified(170e3, 0.29e9),
-    "mlms8": Specified(15.4e6, 144e9, "the nets once over the clip, without the classifier"),
+    "mlms8": Specified(15.4e6, 144e9, "of the nets over the clip alone"),
     "mlms8-fast": Specified(39e3, 0.239e9, "parameters without the classifier"),
 }
 
@@ -153,11 +153,9 @@ def details() -> str:
         comparison = load_comparisons(kind).get(DECISIONS["shared"])
         for name, system in (*SYSTEMS.items(), *PAPER.items()):
             metrics = comparison.summaries.get(name) if comparison else None
-            runs = (
-                "0" if comparison is None or metrics is None else str(len(comparison.seeds[name]))
-            )
             texts = [UNKNOWN if metrics is None else summary_text(metrics[x]) for x in DETAILS]
-            rows.append((kind, _title(name, system), runs, *texts))
+            n_runs = 0 if metrics is None else len(metrics["er"].values)
+            rows.append((kind, _title(name, system), str(n_runs), *texts))
     columns = ("data", "", "runs", "ER", "F1", "event F1", "PSDS1", "mAP")
     title = "The shared decision stage: mean ± standard deviation over runs"
     return TextTable(title, columns, tuple(rows)).to_markdown()

@@ -1,5 +1,7 @@
 """The decision stages of published systems, against plain loops and their authors' frames."""
 
+import subprocess
+import sys
 from itertools import product
 
 import numpy as np
@@ -7,11 +9,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tones import RATE, write_tones
 
+from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError
 from earmark.formats.events import Event
+from earmark.formats.tags import read_tags
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, Rule, decode_events
+from earmark.inference.detector import Detector
+from earmark.inference.model_file import Bundle
 from earmark.inference.segments import pool_segments
 from earmark.inference.tuning import (
     DECISIONS,
@@ -22,7 +29,9 @@ from earmark.inference.tuning import (
 )
 from earmark.inference.tuning.decisions import NEVER, search_tag_thresholds
 from earmark.nn.model import ModelConfig
+from earmark.nn.wang import WangConfig
 from earmark.pooling import linear_pool
+from earmark.training.api import tune
 
 LABELS = ("dog", "cat")
 NATIVE = {"surrey": FrameGrid(16000 / 664), "gccaps": FrameGrid(16000 / 664 / 8)}
@@ -226,6 +235,52 @@ def test_every_decision_stage_gives_a_decoding_that_a_tuning_can_report(task, sy
     total = sum(map(len, found)) + sum(map(len, tags))
     assert tuned.score == pytest.approx(2 * right / total)
     assert tuned.classes["dog"].n_positive == sum("dog" in own for own in tags)
+
+
+@pytest.fixture
+def wang(tmp_path):
+    """Two tagged recordings of tones, and an untrained detector of Wang's network."""
+    write_tones(tmp_path, 6, seed=1)
+    torch.manual_seed(0)
+    config = WangConfig(n_classes=2, n_mels=16, channels=(4, 4, 4), n_recurrent=4)
+    features = FeatureConfig(sample_rate=RATE, n_mels=16, f_max=4000)
+    weights = config.build().state_dict()
+    decoding = Decoding.uniform(("high", "low"))
+    return Detector(Bundle(("high", "low"), features, config, weights, decoding, window=4.0))
+
+
+def test_a_model_file_carries_the_published_decision_stage_and_detects_with_it(wang, tmp_path):
+    path = wang.save(tmp_path / "model.earmark")
+    more = ["--valid", tmp_path / "clip_weak.tsv", "--audio", tmp_path / "audio"]
+    command = [sys.executable, "-m", "earmark", "tune", "--model", path, *more]
+    done = subprocess.run(
+        [*map(str, command), "--decision", "published"], capture_output=True, text=True, check=True
+    )
+    assert "decides as published (from tags), F1 of tags" in done.stdout
+    tuned = Detector.load(path)
+    assert tuned.bundle.decoding.segment == 1.0
+    assert tuned.bundle.tuning["objective"] == "published"
+    record = {x.name: tuned.frame_scores(x) for x in sorted((tmp_path / "audio").iterdir())}
+    tags = list(read_tags(tmp_path / "clip_weak.tsv").values())
+    decision = DECISIONS["wang"](list(record.values()), tags, None)
+    assert tuned.bundle.decoding == decision.decoding
+    rng = np.random.default_rng(0)
+    for event in tuned.detect(rng.standard_normal(35 * RATE) / 20, RATE, sensitivity=3.0):
+        assert event.onset == round(event.onset)
+
+
+def test_choices_of_a_tuning_do_not_go_with_a_published_decision_stage(wang, tmp_path):
+    where = (wang, tmp_path / "clip_weak.tsv", tmp_path / "audio")
+    for choice in ({"shared": True}, {"objective": "f_measure"}):
+        with pytest.raises(SettingError, match=f"no choices: leave out {next(iter(choice))}"):
+            tune(*where, decision="published", **choice)
+    with pytest.raises(SettingError, match="did you mean 'published'"):
+        tune(*where, decision="publishd")
+
+
+def test_wang_with_another_pooling_has_no_published_decision_stage():
+    assert has_decision(WangConfig(n_classes=2))
+    assert not has_decision(WangConfig(n_classes=2, pooling="max"))
 
 
 def test_a_network_without_a_decision_stage_of_its_own_is_refused(task):
