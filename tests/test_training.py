@@ -666,10 +666,13 @@ def test_a_second_generation_learns_from_the_first(tones, tmp_path):
     for name, same in ((TEACHER, "first"), ("", "second")):
         one, other = weights(out / name), weights(tmp_path / same)
         assert all(torch.equal(one[key], other[key]) for key in one)
-    # A finished teacher is not trained again.
-    written = (out / TEACHER / MODEL).stat().st_mtime_ns
+    # A finished teacher is not trained again, and one of other settings is not used.
+    written = (out / TEACHER / MODEL).read_bytes()
     run(tones, out, *overrides, "training.generations=2", resume=True)
-    assert (out / TEACHER / MODEL).stat().st_mtime_ns == written
+    assert (out / TEACHER / MODEL).read_bytes() == written
+    (out / CHECKPOINT).unlink()
+    with pytest.raises(SettingError, match="another data or settings"):
+        run(tones, out, overrides[0], "training.seed=4", "training.generations=2", resume=True)
 
 
 def test_pseudo_labels_are_kept_when_a_training_resumes(tones, tmp_path):

@@ -25,7 +25,6 @@ from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector, name_recordings
-from earmark.inference.model_file import load_bundle
 from earmark.inference.tuning import TuningResult, calibrated, tune_decoding
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
@@ -281,11 +280,13 @@ def tune(
 
 
 def _train_teacher(chosen: Settings, folder: Path, run: RunConfig, **data: Any) -> Path:
-    """Train the generations before the last one in the folder of the teacher; return its model."""
+    """Train the generations before the last one in the folder of the teacher; return its model.
+
+    A finished one takes no further step: its checkpoint is read, which refuses other settings and
+    other data.
+    """
     n_before = chosen.training.generations - 1
     model = folder / TEACHER / MODEL
-    if run.resume and model.exists() and load_bundle(model).training["finished"]:
-        return model
     if is_first_process():
         logger.info("Generation %d of %d: the teacher of the next.", n_before, n_before + 1)
     train(
