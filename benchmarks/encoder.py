@@ -4,23 +4,21 @@
     python -m benchmarks.encoder score SCENES/valid SCENES/test RUN/model.earmark [OTHER ...]
 
 A folder of scenes has audio/, weak.tsv and strong.tsv. Clip-level thresholds come from the tags of
-the first folder, the scores from the events of the second one; several models are averaged, on the
-finest of their frame grids. YAMNet is found through `benchmarks/yamnet_frames.toml`.
+the first folder, the scores from the events of the second one; several models are averaged, as by
+`earmark ensemble`. YAMNet is found through `benchmarks/yamnet_frames.toml`.
 """
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.yamnet import register
 from earmark.data.manifest import Manifest
 from earmark.formats.events import read_events
 from earmark.frames import FrameScores
+from earmark.inference.combine import ensemble
 from earmark.inference.decoding import decode_events
 from earmark.inference.detector import Detector
-from earmark.inference.predictor import mean_scores
 from earmark.inference.tuning import tune_clip_thresholds
 from earmark.metrics import clip_scores, event_scores, segment_scores
 from earmark.training.api import train
@@ -35,39 +33,19 @@ def read_clips(folder: Path, labels: tuple[str, ...] | None = None) -> Manifest:
     return Manifest.read(folder / "weak.tsv", folder / "audio", labels)
 
 
-def refine(scores: FrameScores, like: FrameScores) -> FrameScores:
-    """Return scores on a grid that is as fine or finer, by repeating frames."""
-    factor = like.grid.frame_rate / scores.grid.frame_rate
-    if factor.denominator != 1:
-        raise SystemExit(f"Frame rates must be multiples. Got a ratio of {factor}.")
-    n_frames = len(like.scores)
-    index = np.minimum(np.arange(n_frames) // int(factor), len(scores.scores) - 1)
-    return FrameScores(
-        scores.scores[index],
-        scores.labels,
-        like.grid,
-        duration=like.duration,
-        clip_scores=scores.clip_level(),
-    )
-
-
-def predict(detectors: Sequence[Detector], clips: Manifest) -> list[FrameScores]:
-    """Return the mean scores of the detectors for each clip."""
-    found = [[detector.frame_scores(path) for path in clips.paths] for detector in detectors]
-    finest = max(found, key=lambda scores: scores[0].grid.frame_rate)
-    return mean_scores(
-        [refine(own, like) for own, like in zip(scores, finest, strict=True)] for scores in found
-    )
+def predict(detector: Detector, clips: Manifest) -> list[FrameScores]:
+    """Return the scores of the detector for each clip."""
+    return [detector.frame_scores(path) for path in clips.paths]
 
 
 def score(tuned_on: Path, scored_on: Path, models: Sequence[Path]) -> dict[str, float]:
     """Return mAP, segment F1 and error rate, and event F1 of the averaged models."""
-    detectors = [Detector.load(model, threads=1) for model in models]
-    labels = detectors[0].labels
+    detector = ensemble(models, threads=1)
+    labels = detector.labels
     valid, test = read_clips(tuned_on, labels), read_clips(scored_on, labels)
-    valid_scores = predict(detectors, valid)
+    valid_scores = predict(detector, valid)
     decoding = tune_clip_thresholds(valid_scores, valid.tags).decoding
-    test_scores = valid_scores if scored_on == tuned_on else predict(detectors, test)
+    test_scores = valid_scores if scored_on == tuned_on else predict(detector, test)
     events = read_events(scored_on / "strong.tsv")
     reference = {file: events[file] for file in test.files}
     estimate = {
