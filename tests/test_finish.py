@@ -9,8 +9,8 @@ from tones import SMALL, write_tones
 
 from earmark.errors import DataError, SettingError
 from earmark.formats.tags import read_tags, write_tags
+from earmark.inference.description import describe_bundle, validation_table
 from earmark.inference.detector import load
-from earmark.inference.model_file import describe_bundle, validation_table
 from earmark.training.api import train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint
 from earmark.training.config import RunConfig
@@ -84,7 +84,7 @@ def test_a_stopped_training_leaves_the_model_of_its_best_epoch(tones, tmp_path, 
     (out / HISTORY).unlink()  # as if it had been killed before it was written
     bundle = export_best(out).bundle
     checkpoint = Checkpoint.read(out)
-    assert all(bundle.weights[name].equal(value) for name, value in checkpoint.best.items())
+    assert all(bundle.weights[name].equal(value) for name, value in checkpoint.best[0].items())
     assert bundle.training["n_epochs"] == 2
     assert not bundle.training["finished"]
     assert (bundle.licence, bundle.attribution) == ("CC0", ("me",))

@@ -32,7 +32,6 @@ from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.detector import load
 from earmark.inference.model_file import save_bundle
-from earmark.inference.predictor import predict_clips
 from earmark.metrics.clip import clip_scores
 from earmark.nn.loss import clip_loss
 from earmark.plots import plot_history
@@ -197,7 +196,7 @@ def test_the_weights_of_the_best_epoch_are_saved_not_the_last_ones(tones, tmp_pa
     rows = checkpoint.state.history
     assert best_epoch(rows) < len(rows) - 1, "choose settings under which it gets worse"
     saved = weights(tmp_path / "run")
-    assert all(saved[name].equal(checkpoint.best[name]) for name in saved)
+    assert all(saved[name].equal(checkpoint.best[0][name]) for name in saved)
     assert not all(saved[name].equal(checkpoint.model[name]) for name in saved)
 
 
@@ -270,7 +269,7 @@ def test_the_weights_are_those_of_the_best_epoch_or_of_the_last(tones, tmp_path,
         "training.learning_rate=0.1")  # fmt: skip
     checkpoint = Checkpoint.read(tmp_path / "run")
     assert best_epoch(checkpoint.state.history) < 5  # with so large a learning rate
-    same = [value.equal(checkpoint.model[name]) for name, value in checkpoint.best.items()]
+    same = [value.equal(checkpoint.model[name]) for name, value in checkpoint.best[0].items()]
     assert all(same) == (which == "last")
 
 
@@ -453,7 +452,7 @@ def test_validation_metrics_are_those_of_the_saved_network(tones, tmp_path, devi
     summary, features = detector.bundle.training, detector.bundle.feature_config
     clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
     store = build_store(tones / "features", clip_paths(clips), features.raw)
-    scores = predict_clips(detector.predictor, store, clips, features)
+    scores = detector.ensemble.predict_clips(clips, [store])
     probs = np.stack([own.clip_level() for own in scores])
     tags = dict(zip(clips.files, clips.tags, strict=True))
     estimate = {
@@ -711,7 +710,7 @@ def test_the_validated_weights_are_the_saved_ones(tones, tmp_path):
     detector = run(tones, tmp_path, "training.ema_decay=0.9", "training.max_epochs=4")
     clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
     store = build_store(tones / "features", clip_paths(clips), detector.bundle.feature_config.raw)
-    scores = predict_clips(detector.predictor, store, clips, detector.bundle.feature_config)
+    scores = detector.ensemble.predict_clips(clips, [store])
     probs = np.stack([own.clip_level() for own in scores])
     loss = clip_loss(torch.from_numpy(probs), clips.targets).item()
     assert loss == pytest.approx(detector.bundle.training["best_valid_loss"], abs=1e-5)
@@ -733,7 +732,7 @@ def test_training_and_tuning_score_a_clip_alike(tones, tmp_path):
     detector = run(tones, tmp_path / "run")
     clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
     store = FeatureStore.open(tones / "features")
-    stored = predict_clips(detector.predictor, store, clips, detector.bundle.feature_config)
+    stored = detector.ensemble.predict_clips(clips, [store])
     for path, scores in zip(clips.paths, stored, strict=True):
         own = detector.frame_scores(path)
         np.testing.assert_allclose(scores.scores[: len(own)], own.scores, rtol=0, atol=0.01)

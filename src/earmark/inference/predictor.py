@@ -25,8 +25,7 @@ from torch import Tensor
 from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
-from earmark.errors import SettingError
-from earmark.frames import Floats, FrameScores
+from earmark.frames import FrameScores
 from earmark.nn.fused import FusedModel
 from earmark.nn.network import Network
 from earmark.runtime.device import resolve_device
@@ -265,40 +264,3 @@ def predict_clips(
         FrameScores(frame_scores, clips.labels, grid, clip_scores=clip_scores)
         for frame_scores, clip_scores in predictor.predict(recordings)
     ]
-
-
-def mean_scores(networks: Iterable[Sequence[FrameScores]]) -> list[FrameScores]:
-    """Return the mean of what several networks, an ensemble, predict for the same recordings.
-
-    >>> from earmark.frames import FrameGrid
-    >>> one, other = (
-    ...     [FrameScores([[p]], ["dog"], FrameGrid(12.5), clip_scores=[p])] for p in (0.25, 0.75)
-    ... )
-    >>> mean_scores([one, other])[0].scores
-    array([[0.5]])
-    """
-    each = iter(networks)
-    first = next(each, None)
-    if first is None:
-        raise SettingError("An ensemble needs the scores of one network or more.")
-    sums, n_networks = [_both(own) for own in first], 1
-    for scores in each:  # a running sum: the scores of all networks are much to hold
-        pairs = zip(sums, map(_both, scores), strict=True)
-        sums = [(frames + own, clips + own_clips) for (frames, clips), (own, own_clips) in pairs]
-        n_networks += 1
-    return [
-        FrameScores(
-            frames / n_networks,
-            own.labels,
-            own.grid,
-            duration=own.duration,
-            clip_scores=clips / n_networks,
-        )
-        for own, (frames, clips) in zip(first, sums, strict=True)
-    ]
-
-
-def _both(scores: FrameScores) -> tuple[Floats, Floats]:
-    if scores.clip_scores is None:
-        raise SettingError("The scores of an ensemble need clip-level scores.")
-    return scores.scores, scores.clip_scores

@@ -276,7 +276,7 @@ def tune(
             raise DataError("None of the negatives can be read.")
     bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
     bundle = calibrated(bundle, scores, empty, max_false_per_minute, **labelled)
-    return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
+    return Detector(bundle, detector.ensemble.device, detector.ensemble.threads), tuned
 
 
 def _train_teacher(chosen: Settings, folder: Path, run: RunConfig, **data: Any) -> Path:

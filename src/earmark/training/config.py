@@ -35,6 +35,8 @@ class TrainingConfig:
             schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
             (micro F1 of the clip tags at a threshold of 0.5).
         checkpoint: which weights to use, those of the "best" epoch or of the "last".
+        members: how many epochs to use, as an ensemble whose probabilities are averaged: the best
+            ones by the monitored value, or the last ones; 1 is a single network.
         seed: of initial weights, order of clips, dropout and augmentation.
         balanced: sample classes uniformly instead of clips.
         schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs) or
@@ -71,6 +73,7 @@ class TrainingConfig:
     patience: int = 10
     monitor: str = "loss"
     checkpoint: str = "best"
+    members: int = 1
     seed: int = 0
     balanced: bool = False
     schedule: str = "constant"
@@ -92,7 +95,7 @@ class TrainingConfig:
         choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
         choose("training.monitor", self.monitor, MONITORS)
         choose("training.pseudo_labels", self.pseudo_labels, PSEUDO_LABELS)
-        for name in ("batch_size", "max_epochs", "patience", "plateau", "generations"):
+        for name in ("batch_size", "max_epochs", "patience", "members", "plateau", "generations"):
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
         if not 0 < self.learning_rate < math.inf:

@@ -63,7 +63,13 @@ from earmark.training.checkpoint import (
 )
 from earmark.training.config import RunConfig, TrainingConfig
 from earmark.training.record import RunRecord
-from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
+from earmark.training.schedule import (
+    best_epoch,
+    epochs_left,
+    is_finished,
+    learning_rate,
+    member_epochs,
+)
 from earmark.training.self_training import PseudoLabels
 from earmark.training.settings import Settings
 from earmark.training.validation import Validation, predict_clip_probs, validate
@@ -161,7 +167,7 @@ def fit(fabric: Fabric, job: Job) -> Fitted:
         while not is_finished(trainer.state.history, config, len(job.train)):
             trainer.run_epoch(recorder)
     fabric.barrier()
-    weights = {name: value.cpu() for name, value in trainer.best.items()}
+    weights = [{name: value.cpu() for name, value in own.items()} for own in trainer.best]
     return Fitted(weights, trainer.state.history)
 
 
@@ -182,14 +188,15 @@ class _Trainer:
         self.optimizer: Any
         self.wrapped, self.optimizer = fabric.setup(self.model, self.adam)
         self.ema = _MovingAverage(self.model, config.ema_decay)
-        self.state, self.best = State(), _copy(self.model)
+        self.state = State()
+        self.best: list[Weights] = []  # of each of `member_epochs`
         self.requirements = job.requirements(fabric.world_size)
         self.last_checkpoint = time.monotonic()
 
     def resume(self) -> None:
         """Continue from the checkpoint."""
         saved = Checkpoint.read(self.job.out, self.requirements)
-        self.state, self.best = saved.state, dict(saved.best)
+        self.state, self.best = saved.state, list(saved.best)
         self.model.load_state_dict(dict(saved.model))
         self.adam.load_state_dict(self.adam.state_dict() | {"state": saved.optimizer})
         self.ema.load(saved.ema)
@@ -244,9 +251,11 @@ class _Trainer:
             seconds=time.monotonic() - started,
         )
         self.state = State(epoch=state.epoch + 1, history=[*state.history, row])
-        is_best = best_epoch(self.state.history, config.monitor) == row.epoch
-        if is_best or config.checkpoint == "last":
-            self.best = _copy(self.ema.model)
+        kept = dict(zip(member_epochs(state.history, config), self.best, strict=True))
+        members = member_epochs(self.state.history, config)
+        if row.epoch in members:
+            kept[row.epoch] = _copy(self.ema.model)
+        self.best = [kept[epoch] for epoch in members]
         self.write_checkpoint()
         recorder.record(self.state.history)
 

@@ -36,7 +36,13 @@ FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
 # Section -> settings that are newer than the first results, and what was done before there was a
 # choice: at that value they are left out of fingerprints, so that those results stay valid.
 ADDED: Mapping[str, Mapping[str, Any]] = {
-    "training": {"monitor": "loss", "min_steps": 0, "generations": 1, "pseudo_labels": "scores"}
+    "training": {
+        "monitor": "loss",
+        "min_steps": 0,
+        "generations": 1,
+        "pseudo_labels": "scores",
+        "members": 1,
+    }
 }
 # Presets that have another name now.
 RENAMED_PRESETS: Mapping[str, str] = {"accurate": "best"}
