@@ -97,8 +97,10 @@ class Member:
             columns: of the classes in the network's output.
         """
         if self.model_config.mixes_classes:
+            network, pooling = self.model_config.network, self.model_config.pooling
             raise SettingError(
-                f"The pooling {self.model_config.pooling} weighs classes against each other."
+                f"The network {network} with the pooling {pooling} weighs classes against each "
+                "other; use it with all of its classes."
             )
         rows = list(columns)
         weights = {

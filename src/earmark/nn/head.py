@@ -10,6 +10,7 @@ from typing import ClassVar, cast
 from torch import Tensor, nn
 
 from earmark.errors import SettingError
+from earmark.nn.blocks import check_odd
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer
 from earmark.nn.network import Network, NetworkConfig
 
@@ -56,8 +57,7 @@ class HeadConfig(NetworkConfig):
         object.__setattr__(self, "stages", tuple(self.stages))
         sizes = [self.n_features, self.input_pool, self.n_hidden, self.kernel]
         self.check([*sizes, self.n_convolutions + 1])
-        if self.kernel % 2 == 0:
-            raise SettingError(f"kernel must be odd, to keep frames in place. Got {self.kernel}.")
+        check_odd(self.kernel)
         if not 0 <= self.input_dropout < 1:
             raise SettingError(
                 f"input_dropout must be at least 0 and below 1. Got {self.input_dropout}."

@@ -13,6 +13,7 @@ So a clip scores the same alone and padded in a batch.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
 from math import prod
@@ -21,9 +22,11 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 import torch
 from torch import Tensor, nn
 
-from earmark.errors import SettingError
+from earmark.errors import SettingError, choose
 from earmark.frames import FrameGrid, pooled_length
-from earmark.nn.layers import BiGRU, Classifier, Dropout, Layer, MapLayer, Maps, fill_padding
+from earmark.nn.capsules import ClassCapsules
+from earmark.nn.layers import Classifier, Dropout, Layer, MapLayer, Maps, fill_padding
+from earmark.nn.recurrent import BiGRU, GatedBiGRU
 from earmark.pooling import POOLINGS, Pooling
 from earmark.pooling.module import check_pooling
 
@@ -31,7 +34,8 @@ from earmark.pooling.module import check_pooling
 class NetworkConfig(ABC):
     """What the configurations of all networks have; each is a frozen dataclass.
 
-    `network` is its name in the registry, `inputs` the field with the size of an input frame.
+    `network` is its name in the registry, `inputs` the field with the size of an input frame, and
+    `presets` are configurations with a name.
 
     >>> from earmark.nn.model import ModelConfig
     >>> ModelConfig(n_classes=17).network
@@ -40,10 +44,11 @@ class NetworkConfig(ABC):
 
     network: ClassVar[str]
     inputs: ClassVar[str]
+    presets: ClassVar[Mapping[str, "NetworkConfig"]] = {}
 
     n_classes: int
     dropout: float
-    n_recurrent: int
+    n_recurrent: int = 0  # a network without a choice has no GRU
     pooling: str
     stages: tuple[int, ...]
     stage_weights: str
@@ -72,6 +77,20 @@ class NetworkConfig(ABC):
             raise SettingError(f"dropout must be at least 0 and below 1. Got {self.dropout}.")
         stages = check_pooling(self.pooling, self.stages, self.stage_weights)
         object.__setattr__(self, "stages", stages)
+
+    @classmethod
+    def preset(cls, name: str, n_classes: int, **changes: Any) -> Self:
+        """Return a named configuration, with `changes` to its fields.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig.preset("fast", n_classes=17, pooling="attention").channels
+        (16, 32, 32, 48)
+        """
+        preset = cls.presets[choose("model preset", name, cls.presets)]
+        known = set(cast("Any", cls).__dataclass_fields__)
+        for change in changes:
+            choose("model setting", change, known)
+        return cast("Self", preset.changed(n_classes=n_classes, **changes))
 
     def changed(self, **changes: Any) -> Self:
         """Return a copy with some fields changed.
@@ -197,7 +216,8 @@ class Network(nn.Module, ABC):
     `finish`, which adds the GRU, the classifier and the pooling.
     """
 
-    recurrent: BiGRU | None
+    recurrent: BiGRU | GatedBiGRU | None
+    classifier: Classifier | ClassCapsules
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -211,12 +231,20 @@ class Network(nn.Module, ABC):
         self.dropout = Dropout(config.dropout)  # in place of the GRU
         self.register_module("recurrent", None)
         if config.n_recurrent:
-            self.recurrent = BiGRU(n_hidden, config.n_recurrent)
+            self.recurrent = self.make_recurrent(n_hidden)
             n_hidden = 2 * config.n_recurrent
-        self.classifier = Classifier(n_hidden, config.n_classes)
+        self.classifier = self.make_classifier(n_hidden)
         self.pooling = Pooling(
             config.pooling, config.stages, config.stage_weights, n_hidden, config.n_classes
         )
+
+    def make_recurrent(self, n_features: int) -> BiGRU | GatedBiGRU:
+        """Return the recurrent layer, of `n_recurrent` per direction, on so many features."""
+        return BiGRU(n_features, self.config.n_recurrent)
+
+    def make_classifier(self, n_hidden: int) -> Classifier | ClassCapsules:
+        """Return the layer that makes frame probabilities of so many hidden values per frame."""
+        return Classifier(n_hidden, self.config.n_classes)
 
     @abstractmethod
     def map_layers(self) -> list[tuple[str, MapLayer]]:
@@ -256,12 +284,22 @@ class Network(nn.Module, ABC):
         >>> model.classify(torch.zeros(2, 125, 96)).frame_probs.shape
         torch.Size([2, 125, 3])
         """
-        if self.recurrent is None:
-            hidden = self.dropout.drop(features)
-        else:
-            hidden = self.recurrent(features, mask)
+        hidden = self.recur(features, mask)
         frame_probs = self.classifier(hidden, mask)
         return Prediction(self.pooling(frame_probs, hidden, mask), frame_probs, hidden, mask)
+
+    def recur(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Run the GRU, or dropout in its place: what the classifier and the pooling take.
+
+        >>> from earmark.nn.model import Model, ModelConfig
+        >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
+        >>> model.recur(torch.zeros(2, 125, 96)).shape
+        torch.Size([2, 125, 128])
+        """
+        if self.recurrent is None:
+            return self.dropout.drop(features)
+        hidden: Tensor = self.recurrent(features, mask)
+        return hidden
 
     def fused(self) -> "Network":
         """Return the network for inference, with batch norm folded into the convolutions.

@@ -24,6 +24,7 @@ from earmark.nn.network import NetworkConfig
 from earmark.nn.networks import NETWORKS, read_network
 from earmark.training.augmentation import AugmentConfig
 from earmark.training.config import TrainingConfig
+from earmark.training.systems import SYSTEMS
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,10 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "generations": 1,
         "pseudo_labels": "scores",
         "members": 1,
+        "class_ratio": 0,
+        "class_order": "rounds",
+        "decay": 0.9,
+        "decay_epochs": 2,
     }
 }
 # Presets that have another name now.
@@ -75,10 +80,10 @@ class Settings:
             )
         if self.features.encoder is None:
             return
-        if self.model.network == "crnn":
+        if self.model.inputs == "n_mels":
             raise SettingError(
-                "The network 'crnn' takes log-mels; with an encoder, use the preset 'encoder' or "
-                "model.network=head."
+                f"The network {self.model.network!r} takes log-mels; with an encoder, use the "
+                "preset 'encoder' or model.network=head."
             )
         for name in OF_LOG_MELS:
             if getattr(self.augment, name):
@@ -294,4 +299,6 @@ PRESETS: dict[str, Settings] = {
     ),
     # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
+    # The systems of the paper's Table 3: see `earmark.training.systems`.
+    **{name: Settings(*recipe) for name, recipe in SYSTEMS.items()},
 }
