@@ -162,12 +162,12 @@ class Bundle:
         for label in labels:
             choose("label", label, self.labels)
         if self.model_config.mixes_classes:
-            raise SettingError(
-                f"The pooling {self.model_config.pooling} weighs classes against each other."
-            )
-        rows = [self.labels.index(label) for label in labels]
+            what = self.model_config.pooling_name or self.model_config.network
+            raise SettingError(f"The pooling {what} weighs classes against each other.")
+        rows = torch.tensor([self.labels.index(label) for label in labels])
+        axes = self.model_config.class_axes()
         weights = {
-            name: value[rows] if name.startswith(("classifier.", "pooling.")) else value
+            name: value.index_select(axes[name], rows) if name in axes else value
             for name, value in self.weights.items()
         }
         return replace(

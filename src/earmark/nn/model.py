@@ -15,13 +15,13 @@ from typing import Any, ClassVar, cast
 from torch import nn
 
 from earmark.errors import SettingError, choose
+from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer, MaxPool
-from earmark.nn.network import Network, NetworkConfig
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class ModelConfig(NetworkConfig):
+class ModelConfig(FrameNetworkConfig):
     """The sizes of the network; the defaults are the preset `paper`.
 
     Args:
@@ -101,7 +101,7 @@ class ModelConfig(NetworkConfig):
         return replace(preset, n_classes=n_classes, **changes)
 
 
-class Model(Network):
+class Model(FrameNetwork):
     """The gated CRNN with its pooling: (batch, frames, mels) -> `Prediction`.
 
     >>> import torch
@@ -128,7 +128,7 @@ class Model(Network):
         self.finish()
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         blocks = [
             (f"block {number}, ", layer)
             for number, block in enumerate(self.blocks, 1)

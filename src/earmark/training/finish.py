@@ -113,7 +113,7 @@ def build_bundle(
         attribution=record.attribution,
     )
     scores = predict_clips(Detector(bundle, device).predictor, store, valid, settings.features)
-    rule = default_rule(settings.model.pooling)
+    rule = default_rule(settings.model.pooling_name)
     tuned = tune_clip_thresholds(scores, valid.tags, rule)
     logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
     classes = score_classes(scores, valid, tuned.decoding)
