@@ -139,9 +139,7 @@ class FrameNetwork(Network):
         return describe_layers(self.map_layers(), self.map_shape(n_frames))
 
 
-def describe_layers(
-    layers: list[tuple[str, MapLayer]], shape: tuple[int, ...]
-) -> list[Layer]:
+def describe_layers(layers: list[tuple[str, MapLayer]], shape: tuple[int, ...]) -> list[Layer]:
     """Return the rows of a table of layers of maps, given their names and the shape of the input.
 
     >>> describe_layers([("block 1, ", Dropout(0.2))], (1, 500, 80))[0].name

@@ -3,12 +3,12 @@
 Batch norm is folded into the convolutions, whose maps are stored channels last. And overlapping
 windows of a recording share what `Network.encode` computes, mostly convolutions, which run over the
 recording as over one long clip: a frame at the edge of a window depends on the neighbouring audio,
-not on the zeros beyond the end of a clip. `Network.classify`, such as a GRU whose receptive field is
-the whole window, runs on each window separately.
+not on the zeros beyond the end of a clip. `Network.classify`, such as a GRU whose receptive field
+is the whole window, runs on each window separately.
 
 Conventions: a frame of `encode` depends on `NetworkConfig.receptive_field` input frames. So a
-recording can be cut anywhere: encoded with `margin` more frames on both sides, a part has the values
-that it has in the whole recording.
+recording can be cut anywhere: encoded with `margin` more frames on both sides, a part has the
+values that it has in the whole recording.
 """
 
 from torch import Tensor, nn

@@ -2,8 +2,8 @@
 
 Conventions: maps are (batch, maps, frames, mels). The mask (batch, frames) is True for a valid
 frame, or None if all are; padding comes last in a clip. Layers of maps take `(maps, mask)` and
-return both. An incomplete last group of frames or mels is pooled like a complete one. At padding,
-maps are zero before every convolution, as beyond the end of a clip.
+return both. An incomplete last group of frames or mels is pooled like a complete one, unless a
+layer drops it. At padding, maps are zero before every convolution, as beyond the end of a clip.
 
 `describe(shape)` returns what a layer makes of maps of a shape (maps, frames, mels) as a `Layer`.
 `fused()` returns the layer for inference; layers without anything to fuse return themselves.
@@ -67,18 +67,30 @@ class Convolution(MapLayer):
     torch.Size([2, 8, 50, 40])
     """
 
-    def __init__(self, n_in: int, n_out: int, kernel: int | Size, gated: bool) -> None:
+    def __init__(
+        self, n_in: int, n_out: int, kernel: int | Size, gated: bool, bias: bool = False
+    ) -> None:
         super().__init__()
         n_filters = 2 * n_out if gated else n_out
         self.n_out, self.gated = n_out, gated
         self.kind = "gated convolution" if gated else "convolution"
-        self.convolution = nn.Conv2d(n_in, n_filters, kernel, padding="same", bias=False)
+        size = (kernel, kernel) if isinstance(kernel, int) else kernel
+        # An even kernel has one more neighbour behind than in front: padded by half of it on both
+        # sides, there is one output too many, the first. (Padding "same" would copy the input.)
+        self.extra = (1 - size[0] % 2, 1 - size[1] % 2)
+        padding = (size[0] // 2, size[1] // 2)
+        self.convolution = nn.Conv2d(n_in, n_filters, size, padding=padding, bias=bias)
         self.norm = MaskedBatchNorm(n_filters)
 
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
         """See the class."""
-        maps = self.norm(self.convolution(maps), mask)
+        maps = self.norm(self.convolve(maps), mask)
         return zero_padding(F.glu(maps, dim=1) if self.gated else F.relu(maps), mask), mask
+
+    def convolve(self, maps: Tensor) -> Tensor:
+        """Return the convolution alone, of the size of its input."""
+        convolved: Tensor = self.convolution(maps)
+        return convolved[:, :, self.extra[0] :, self.extra[1] :]
 
     def describe(self, shape: tuple[int, ...]) -> Layer:
         """See `MapLayer.describe`."""
@@ -109,6 +121,7 @@ class FusedConvolution(Convolution):
     def __init__(self, layer: Convolution) -> None:
         MapLayer.__init__(self)
         self.n_out, self.gated, self.kind = layer.n_out, layer.gated, layer.kind
+        self.extra = layer.extra
         self.convolution = fuse_conv_bn_eval(layer.convolution, layer.norm)
         # Channels last is the faster layout on a CPU, and maps follow the weights.
         weight = self.convolution.weight.data
@@ -116,7 +129,7 @@ class FusedConvolution(Convolution):
 
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
         """See the class."""
-        maps = self.convolution(maps)
+        maps = self.convolve(maps)
         return zero_padding(F.glu(maps, dim=1) if self.gated else maps.relu_(), mask), mask
 
     def fused(self) -> "FusedConvolution":
@@ -127,7 +140,7 @@ class FusedConvolution(Convolution):
 class MaskedBatchNorm(nn.BatchNorm2d):
     """Batch norm whose statistics exclude padding and cover the clips of all processes.
 
-    In evaluation it is torch's own.
+    In evaluation it is torch's own. With `affine=False` it has no weights.
 
     >>> norm = MaskedBatchNorm(1)
     >>> maps = torch.tensor([1.0, 3.0, 99.0]).view(1, 1, 3, 1)
@@ -139,7 +152,11 @@ class MaskedBatchNorm(nn.BatchNorm2d):
         """(batch, maps, frames, mels), mask (batch, frames) -> (batch, maps, frames, mels)."""
         if not self.training or kernels.torch_batch_norm_suffices(maps, mask):
             return super().forward(maps)
-        normalised, statistics = kernels.batch_norm(maps, mask, self.weight, self.bias, self.eps)
+        weight: Tensor | None = self.weight
+        bias: Tensor | None = self.bias
+        if weight is None or bias is None:
+            weight, bias = maps.new_ones(maps.shape[1]), maps.new_zeros(maps.shape[1])
+        normalised, statistics = kernels.batch_norm(maps, mask, weight, bias, self.eps)
         self._update(statistics)
         return normalised
 
@@ -212,6 +229,8 @@ class GroupPool(MapLayer):
 class MaxPool(GroupPool):
     """The maximum over groups of (frames, mels); padding never wins.
 
+    With `whole`, an incomplete last group is dropped.
+
     >>> maps, _ = MaxPool((2, 1))(torch.tensor([1.0, 3.0, 2.0]).view(1, 1, 3, 1))
     >>> maps.flatten()
     tensor([3., 2.])
@@ -219,8 +238,25 @@ class MaxPool(GroupPool):
 
     kind = "max pooling"
 
+    def __init__(self, size: Size, whole: bool = False) -> None:
+        super().__init__(size)
+        self.whole = whole
+
+    def describe(self, shape: tuple[int, ...]) -> Layer:
+        """See `MapLayer.describe`."""
+        maps, frames, mels = shape
+        return super().describe((maps, *self._kept(frames, mels)))
+
+    def _kept(self, n_frames: int, n_mels: int) -> Size:
+        """Return how many frames and mels are pooled."""
+        if not self.whole:
+            return n_frames, n_mels
+        return n_frames - n_frames % self.size[0], n_mels - n_mels % self.size[1]
+
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
         """(batch, maps, frames, mels), finite, -> fewer frames and mels, and the shorter mask."""
+        n_frames, n_mels = self._kept(maps.shape[2], maps.shape[3])
+        maps, mask = maps[:, :, :n_frames, :n_mels], None if mask is None else mask[:, :n_frames]
         n_frames, n_mels = self.size
         if mask is None or n_frames == 1:
             return kernels.max_pool(maps, self.size), mask

@@ -1,10 +1,10 @@
 """What every network has: a configuration, an encoder, a classifier and a loss.
 
 A network is two classes: a dataclass of its sizes, derived from `NetworkConfig`, and an `nn.Module`
-derived from `Network`. There are two kinds. A `FrameNetwork` (`earmark.nn.frame_network`) has layers
-of maps, then scores frames and pools them to clips. A network on windows (`earmark.nn.windows`) has
-nothing to compute before a clip is complete: its encoder passes frames through, and its classifier
-does everything. `earmark.nn.networks` has the registry of all networks.
+derived from `Network`. There are two kinds. A `FrameNetwork` (`earmark.nn.frame_network`) has
+layers of maps, then scores frames and pools them to clips. A network on windows of a clip
+(`earmark.nn.windows`) has nothing to compute before the clip is complete: its encoder passes frames
+through, and its classifier does everything. `earmark.nn.networks` has the registry.
 
 Conventions: input is (batch, frames, features), normalised; `mask` (batch, frames) is True for a
 valid frame, and padding comes last in a clip. Time may be pooled, and an incomplete last group of

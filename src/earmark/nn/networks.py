@@ -9,12 +9,14 @@ from typing import Any
 
 from earmark.config import build
 from earmark.errors import choose
+from earmark.nn.emsi import EmsiConfig
 from earmark.nn.head import HeadConfig
+from earmark.nn.mlms import MlmsConfig
 from earmark.nn.model import ModelConfig
 from earmark.nn.network import NetworkConfig
 
 NETWORKS: dict[str, type[NetworkConfig]] = {
-    kind.network: kind for kind in (ModelConfig, HeadConfig)
+    kind.network: kind for kind in (ModelConfig, HeadConfig, EmsiConfig, MlmsConfig)
 }
 
 

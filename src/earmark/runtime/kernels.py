@@ -117,12 +117,13 @@ class Statistics(NamedTuple):
 def torch_batch_norm_suffices(maps: Tensor, mask: Tensor | None) -> bool:
     """Return whether torch's own batch norm does the work of `batch_norm`, and as fast.
 
-    It knows neither padding nor, without CUDA, other processes.
+    It knows neither padding nor, without CUDA, other processes, and refuses a single value per map.
 
     >>> torch_batch_norm_suffices(torch.zeros(1, 1, 2, 2, device="meta"), None)
     True
     """
-    return mask is None and not ours(maps) and not _several_processes()
+    single = maps.numel() == maps.shape[1]
+    return not (single or mask is not None or ours(maps) or _several_processes())
 
 
 def batch_norm(

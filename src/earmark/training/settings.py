@@ -18,11 +18,13 @@ from typing import Any
 from earmark.config import build, read_toml
 from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError, choose
+from earmark.nn.emsi import EmsiConfig
 from earmark.nn.head import HeadConfig
+from earmark.nn.mlms import NETS, MlmsConfig, halved_nets
 from earmark.nn.model import PRESETS as MODELS
 from earmark.nn.network import NetworkConfig
 from earmark.nn.networks import NETWORKS, read_network
-from earmark.training.augmentation import AugmentConfig
+from earmark.training.augmentation import AUGMENTATIONS, OF_WAVEFORMS, AugmentConfig
 from earmark.training.config import TrainingConfig
 
 logger = logging.getLogger(__name__)
@@ -36,12 +38,21 @@ FIRST_NAMES: Mapping[str, Mapping[str, str]] = {
 # Section -> settings that are newer than the first results, and what was done before there was a
 # choice: at that value they are left out of fingerprints, so that those results stay valid.
 ADDED: Mapping[str, Mapping[str, Any]] = {
-    "training": {"monitor": "loss", "min_steps": 0, "generations": 1, "pseudo_labels": "scores"}
+    "training": {
+        "monitor": "loss",
+        "min_steps": 0,
+        "generations": 1,
+        "pseudo_labels": "scores",
+        "optimizer": "adam",
+    }
 }
 # Presets that have another name now.
 RENAMED_PRESETS: Mapping[str, str] = {"accurate": "best"}
-# Augmentations of powers, which the features of an encoder are not.
-OF_LOG_MELS = ("gain_db", "eq_db", "mixing", "n_mel_masks")
+# Kind of features -> augmentations that are not for them: of powers and of mel bands.
+REFUSED: Mapping[str, Collection[str]] = {
+    "encoder": ("gain_db", "eq_db", "mixing", "n_mel_masks"),
+    "waveform": tuple(name for name in AUGMENTATIONS if name not in OF_WAVEFORMS),
+}
 
 
 @dataclass(frozen=True)
@@ -67,17 +78,16 @@ class Settings:
                 f"model.{self.model.inputs} must be the size of a frame of the features. "
                 f"Got {self.model.n_features} and {self.features.n_features}."
             )
-        if self.features.encoder is None:
-            return
-        if self.model.network == "crnn":
+        kind = self.features.kind if self.features.encoder is None else "encoder"
+        if kind not in self.model.takes:
             raise SettingError(
-                "The network 'crnn' takes log-mels; with an encoder, use the preset 'encoder' or "
-                "model.network=head."
+                f"The network {self.model.network!r} takes {_named(self.model.takes)}; with "
+                f"{_NAMES[kind]}, use {_USE[kind]}."
             )
-        for name in OF_LOG_MELS:
+        for name in REFUSED.get(kind, ()):
             if getattr(self.augment, name):
                 raise SettingError(
-                    f"augment.{name} changes log-mels, and the features are those of an encoder; "
+                    f"augment.{name} changes log-mels, and the features are {_NAMES[kind]}; "
                     f"set it to 0, and use augment.mixup, time_shift or n_time_masks."
                 )
 
@@ -134,7 +144,8 @@ class Settings:
         """Return the settings of a tree, in which those named in `given` were just set."""
         own = tree["features"]
         # A lower sample rate alone lowers the highest mel with it.
-        sample_rate, follows = own["sample_rate"], "features.sample_rate" in given
+        sample_rate = own["sample_rate"]
+        follows = "features.sample_rate" in given and own["kind"] == "log-mel"
         if follows and "features.f_max" not in given and isinstance(sample_rate, int):
             own["f_max"] = min(own["f_max"], sample_rate / 2)
         features = build(FeatureConfig, "features", own)
@@ -204,7 +215,8 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
         changes = {**changes, "model": {k: v for k, v in model.items() if k != "network"}}
     known = [f"{section}.{key}" for section, values in tree.items() for key in values]
     # These are derived from the data or from other settings.
-    fixed = {"model.n_classes", "model.n_mels", "model.n_features", "model.network"}
+    fixed = {"model.n_classes", "model.network"}
+    fixed |= {f"model.{network.inputs}" for network in NETWORKS.values()}
     fixed |= {"features.mean", "features.std", "features.encoder"}
     known = [name for name in known if name not in fixed]
     for section, values in changes.items():
@@ -243,11 +255,32 @@ def _parse(text: str) -> Any:
         return text
 
 
+# Kind of features -> its name in errors, and what to use with it.
+_NAMES = {
+    "log-mel": "log-mels",
+    "waveform": "frames of a waveform",
+    "encoder": "features of an encoder",
+}
+_USE = {
+    "log-mel": "another model.network",
+    "waveform": "the preset 'mlms8' or model.network=mlms",
+    "encoder": "the preset 'encoder' or model.network=head",
+}
+
+
+def _named(kinds: Iterable[str]) -> str:
+    return " or ".join(_NAMES[kind] for kind in kinds)
+
+
 _SECTIONS: dict[str, Any] = {
     "features": FeatureConfig,
     "training": TrainingConfig,
     "augment": AugmentConfig,
 }
+
+_MLMS = TrainingConfig(
+    batch_size=23, optimizer="sgd", learning_rate=0.01, schedule="plateau", plateau=3
+)
 
 PRESETS: dict[str, Settings] = {
     # A first look: half the channels of "fast", no recurrent layer, a short cosine schedule.
@@ -288,4 +321,30 @@ PRESETS: dict[str, Settings] = {
     ),
     # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
+    # Comparators of the paper's Table 3: docs/systems.md. EMSI-like is trained as the paper's
+    # network, with classes drawn alike; a step of 32 clips has 32 to 320 windows per member.
+    "emsi-like": Settings(
+        model=EmsiConfig(n_classes=1),
+        training=TrainingConfig(batch_size=32, micro_batch=8, balanced=True),
+    ),
+    "emsi-like-fast": Settings(
+        model=EmsiConfig(n_classes=1, channels=(6, 12, 24, 48)),
+        training=TrainingConfig(batch_size=32, balanced=True),
+    ),
+    "mlms8": Settings(
+        features=FeatureConfig(sample_rate=44100, kind="waveform"),
+        model=MlmsConfig(n_classes=1),
+        training=replace(_MLMS, micro_batch=2),
+    ),
+    "mlms8-fast": Settings(
+        features=FeatureConfig(sample_rate=22050, kind="waveform"),
+        model=MlmsConfig(
+            n_classes=1,
+            n_samples=441,
+            nets=halved_nets(NETS),
+            channels=(6, 12, 24),
+            n_hidden=(128, 128),
+        ),
+        training=_MLMS,
+    ),
 }
