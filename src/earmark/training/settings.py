@@ -345,6 +345,6 @@ PRESETS: dict[str, Settings] = {
             channels=(6, 12, 24),
             n_hidden=(128, 128),
         ),
-        training=_MLMS,
+        training=replace(_MLMS, micro_batch=8),
     ),
 }
