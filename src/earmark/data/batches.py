@@ -198,6 +198,8 @@ def split_share(n_clips: int, size: int, rank: int = 0, n_processes: int = 1) ->
 def with_statistics(features: FeatureConfig, store: FeatureStore, train: Manifest) -> FeatureConfig:
     """Return the features with the mean and std of each mel band over the training clips.
 
+    A waveform has one mean and std.
+
     >>> import tempfile
     >>> from earmark.audio.encode import write_audio
     >>> from earmark.data.store import build_store

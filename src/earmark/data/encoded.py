@@ -1,4 +1,4 @@
-"""Waveform -> features: the log-mel, or the frame embeddings of a pretrained encoder.
+"""Waveform -> features: log-mel, samples, or the frame embeddings of a pretrained encoder.
 
 `feature_blocks` is the one way from a waveform to the input of a network; the feature store and the
 detector both take it. `read_encoder` reads the description of an encoder: a TOML file with the
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.config import build, read_toml
-from earmark.data.features import FeatureConfig, Normalise, log_mel_blocks
+from earmark.data.features import FeatureConfig, Normalise, log_mel_blocks, sample_blocks
 from earmark.encoders.config import EncoderConfig
 from earmark.encoders.runtimes import ENCODERS, check_kind, digest, make_module, source_of
 from earmark.encoders.stream import Encoder
@@ -47,7 +47,8 @@ def feature_blocks(
     [(256, 80), (26, 80)]
     """
     if config.encoder is None:
-        yield from log_mel_blocks(blocks, config)
+        make = sample_blocks if config.kind == "waveform" else log_mel_blocks
+        yield from make(blocks, config)
         return
     encoder, normalise = open_encoder(config), Normalise(config.mean, config.std)
     takes_samples = config.encoder.input == "waveform"

@@ -365,7 +365,7 @@ class Plan:
         trained_on = _fingerprint(
             settings.deciding(), self.labels, *map(_digest, training), *needed
         )
-        rule = self.decoding or default_rule(settings.model.pooling)
+        rule = self.decoding or default_rule(settings.model.pooling_name)
         scored = [tables[table] for table in ("test", "valid_events") if table in tables]
         return Run(
             name,

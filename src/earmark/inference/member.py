@@ -97,14 +97,15 @@ class Member:
             columns: of the classes in the network's output.
         """
         if self.model_config.mixes_classes:
-            network, pooling = self.model_config.network, self.model_config.pooling
+            pooling = self.model_config.pooling_name
+            with_pooling = f" with the pooling {pooling}" if pooling else ""
             raise SettingError(
-                f"The network {network} with the pooling {pooling} weighs classes against each "
-                "other; use it with all of its classes."
+                f"The network {self.model_config.network}{with_pooling} weighs classes against "
+                "each other; use it with all of its classes."
             )
-        rows = list(columns)
+        rows, axes = torch.tensor(columns), self.model_config.class_axes()
         weights = {
-            name: value[rows] if name.startswith(("classifier.", "pooling.")) else value
+            name: value.index_select(axes[name], rows) if name in axes else value
             for name, value in self.weights.items()
         }
         config = self.model_config.changed(n_classes=len(rows))

@@ -22,13 +22,13 @@ from earmark.nn.blocks import (
     tuples_for_lists,
 )
 from earmark.nn.capsules import ClassCapsules, PrimaryCapsules
+from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
-from earmark.nn.network import Network, NetworkConfig
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class GCCapsConfig(NetworkConfig):
+class GCCapsConfig(FrameNetworkConfig):
     """The sizes of GCCaps; the defaults are the preset `full`.
 
     Args:
@@ -100,7 +100,7 @@ class GCCapsConfig(NetworkConfig):
         return True
 
 
-class GCCaps(Network):
+class GCCaps(FrameNetwork):
     """GCCaps with its pooling: (batch, frames, mels) -> `Prediction`.
 
     `hidden` holds the primary capsules of each frame, all capsules of the first component first.
@@ -140,14 +140,14 @@ class GCCaps(Network):
         return layers
 
     def make_classifier(self, n_hidden: int) -> ClassCapsules:
-        """See `Network.make_classifier`."""
+        """See `FrameNetwork.make_classifier`."""
         config = self.config
         return ClassCapsules(
             n_hidden, config.primary_size, config.n_classes, config.class_size, config.n_iterations
         )
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         return [*named_layers(self.blocks), ("primary ", self.primary), ("", self.capsules)]
 
 

@@ -20,13 +20,13 @@ from earmark.nn.blocks import (
     sizes_of_blocks,
     tuples_for_lists,
 )
+from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer, MaxPool
-from earmark.nn.network import Network, NetworkConfig
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class ModelConfig(NetworkConfig):
+class ModelConfig(FrameNetworkConfig):
     """The sizes of the network; the defaults are the preset `paper`.
 
     Args:
@@ -84,7 +84,7 @@ class ModelConfig(NetworkConfig):
         return self.n_convolutions * len(self.channels)
 
 
-class Model(Network):
+class Model(FrameNetwork):
     """The gated CRNN with its pooling: (batch, frames, mels) -> `Prediction`.
 
     >>> import torch
@@ -116,7 +116,7 @@ class Model(Network):
         return Convolution(n_in, self.config.last_channels, self.config.kernel, gated=False)
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         first, last = ("input ", self.input_pool), [("last ", self.last), ("last ", self.last_pool)]
         return cast("list[tuple[str, MapLayer]]", [first, *named_layers(self.blocks), *last])
 

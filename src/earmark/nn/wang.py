@@ -21,13 +21,13 @@ from earmark.nn.blocks import (
     sizes_of_blocks,
     tuples_for_lists,
 )
+from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
-from earmark.nn.network import Network, NetworkConfig
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class WangConfig(NetworkConfig):
+class WangConfig(FrameNetworkConfig):
     """The sizes of Wang's CRNN; the defaults are the preset `full`.
 
     Args:
@@ -75,7 +75,7 @@ class WangConfig(NetworkConfig):
         return len(self.channels)
 
 
-class Wang(Network):
+class Wang(FrameNetwork):
     """Wang's CRNN with its pooling: (batch, frames, mels) -> `Prediction`.
 
     >>> import torch
@@ -99,7 +99,7 @@ class Wang(Network):
         return [dropout, Convolution(n_in, n_out, kernel, gated=False, norm="none", bias=True)]
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         return [*named_layers(self.blocks), ("last ", self.last_dropout)]
 
     def recur(self, features: Tensor, mask: Tensor | None = None) -> Tensor:

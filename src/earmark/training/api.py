@@ -120,6 +120,12 @@ def train(
         )
     if strong is not None and teachers:
         raise SettingError("Pass strong= or teachers=, not both: each gives frame-level targets.")
+    from_frames = strong is not None or teachers or chosen.training.generations > 1
+    if from_frames and not chosen.model.learns_from_frames:
+        raise SettingError(
+            f"The network {chosen.model.network!r} learns from the tags of clips only; leave out "
+            "strong= and teachers=, and set training.generations to 1."
+        )
     if chosen.training.generations > 1:
         if strong is not None or teachers:
             raise SettingError(
@@ -436,8 +442,11 @@ def _log_plan(job: "Job", max_epochs: int) -> None:
             "(training.min_steps)",
             n_clips, n_steps, config.max_epochs, max_epochs, config.min_steps,
         )  # fmt: skip
-    if job.settings.features.encoder is None and (
-        hint := low_rate_hint(job.train, job.settings.features)
+    is_log_mel = job.settings.features.kind == "log-mel"
+    if (
+        is_log_mel
+        and job.settings.features.encoder is None
+        and (hint := low_rate_hint(job.train, job.settings.features))
     ):
         logger.info(
             "Most recordings end below the highest mels, which stay empty; consider %s", hint

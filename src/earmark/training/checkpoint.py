@@ -79,7 +79,7 @@ class Checkpoint:
         model: weights after the last step.
         best: weights to use, of each epoch that `member_epochs` names, in that order.
         ema: moving average of the weights; empty without averaging.
-        optimizer: Adam's moments, by number of the parameter.
+        optimizer: Adam's moments, or the momentum of SGD, by number of the parameter.
         requirements: what must be the same to resume, such as a fingerprint of the settings.
 
     >>> import tempfile

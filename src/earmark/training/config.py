@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from earmark.data.batches import CLASS_ORDERS
 from earmark.errors import SettingError, choose
 
+OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "plateau", "exponential")
 CHECKPOINTS = ("best", "last")
 MONITORS = ("loss", "map", "f1")
@@ -27,7 +28,8 @@ class TrainingConfig:
         micro_batch: clips per forward pass, over all processes; 0 is the whole batch. Gradients
             are accumulated over the batch, but batch normalization uses the statistics of each
             micro-batch.
-        learning_rate: of Adam.
+        learning_rate: of the optimizer.
+        optimizer: "adam", or "sgd" with a Nesterov momentum of 0.9.
         max_epochs: largest number of passes over the training clips.
         min_steps: training does not stop before this number of steps: with few clips,
             `max_epochs` is raised until it reaches them (`for_clips`), and early stopping waits.
@@ -52,7 +54,8 @@ class TrainingConfig:
         decay_epochs: epochs, for "exponential".
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is no clipping.
-        weight_decay: decoupled, as in AdamW; 0 is plain Adam.
+        weight_decay: decoupled, as in AdamW; 0 is plain Adam. With "sgd" it is added to the
+            gradient.
         generations: trainings in a row, each with the model before it as its teacher
             (self-training); 1 is no self-training, unless teachers are given.
         pseudo_labels: what teachers teach in self-training: "events" (where they detect a tagged
@@ -100,8 +103,10 @@ class TrainingConfig:
     precision: str = "32-true"
     threads: int = 0
     checkpoint_seconds: float = 60.0
+    optimizer: str = "adam"
 
     def __post_init__(self) -> None:
+        choose("training.optimizer", self.optimizer, OPTIMIZERS)
         choose("training.schedule", self.schedule, SCHEDULES)
         choose("training.precision", self.precision, PRECISIONS)
         choose("training.checkpoint", self.checkpoint, CHECKPOINTS)

@@ -117,7 +117,7 @@ def build_bundle(
         attribution=record.attribution,
     )
     scores = Ensemble(members, device).predict_clips(valid, [store])
-    rule = default_rule(settings.model.pooling)
+    rule = default_rule(settings.model.pooling_name)
     tuned = tune_clip_thresholds(scores, valid.tags, rule)
     logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
     classes = score_classes(scores, valid, tuned.decoding)
