@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from docs import architecture, card, decoding, reliable, results
+from docs import architecture, card, decoding, reliable, results, systems
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
@@ -116,6 +116,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         reliable.classes,
         card.attribution,
     ),
+    "docs/systems.md": systems.PARTS,
 }
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/architecture.png": architecture.draw,

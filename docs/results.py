@@ -12,16 +12,16 @@ from pathlib import Path
 from statistics import median
 
 from earmark.experiments.compare import DIFFERENCES, TABLE, read_results, save_run_figure
+from earmark.experiments.configurations import list_pairs, read_configurations
 from earmark.experiments.dcase2017 import CONFIGURATIONS, PUBLISHED, Row, paper_table
-from earmark.experiments.plan import list_pairs, read_configurations
 from earmark.experiments.run import RunResult
 from earmark.experiments.table import (
-    TUNINGS,
     Comparison,
     Summary,
     compare_results,
     difference_csv,
     difference_text,
+    list_tunings,
     summary_csv,
     summary_text,
 )
@@ -55,7 +55,7 @@ def compare(plan: str, tuning: str, folder: str = "") -> Comparison:
 
 def compare_all(plan: str) -> list[Comparison]:
     """Return the statistics of a plan, one per tuning."""
-    return [compare(plan, tuning) for tuning in TUNINGS]
+    return [compare(plan, tuning) for tuning in list_tunings(load_results(plan))]
 
 
 def structure_table() -> str:

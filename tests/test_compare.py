@@ -17,17 +17,19 @@ from tones import write_tones
 from earmark.errors import DataError, SettingError
 from earmark.experiments import Plan, RunResult, compare_results, run_plan, table, write_tables
 from earmark.experiments.compare import read_result, read_results
-from earmark.experiments.plan import Pair
+from earmark.experiments.configurations import Pair
 from earmark.experiments.run import FIRST_NAMES, RunOutput, Workspace, execute_run
 from earmark.experiments.table import TUNINGS, comparison_tables
 from earmark.files import locked
 from earmark.inference.detector import Detector
 from earmark.inference.ensemble import mean_scores
-from earmark.inference.tuning import default_rule, tune_clip_thresholds
+from earmark.inference.tuning import DECISIONS, default_rule, tune_clip_thresholds
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.training.api import MODEL, PSEUDO_LABELS
 from earmark.training.checkpoint import HISTORY
+from earmark.training.settings import Settings
 
+OURS = [name for name in TUNINGS if name != "published"]  # of a network without its own stage
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 PLAN = """
 preset = "fast"
@@ -135,7 +137,7 @@ def test_the_example_is_the_first_test_clip_with_the_most_events(results):
     examples = [result.example for result in results]
     assert len({clip["file"] for clip in examples}) == 1
     assert len(examples[0]["frame_probs"]["low"]) == 50  # 4 s at 12.5 frames per second
-    assert examples[0]["thresholds"].keys() == examples[0]["detected"].keys() == set(TUNINGS)
+    assert examples[0]["thresholds"].keys() == examples[0]["detected"].keys() == set(OURS)
     start = {default_rule("linear")["threshold"]}
     for tuning in ("clip", "shared_clip"):
         assert {high for high, low in examples[0]["thresholds"][tuning].values()} == start
@@ -393,6 +395,83 @@ def test_a_student_is_trained_after_its_teachers_and_on_their_pseudo_labels(
     assert RunResult.read(tmp_path / "out" / "student-seed0.json").scores == before.scores
 
 
+def test_a_configuration_may_start_from_a_preset_of_its_own(home, tmp_path):
+    path = tmp_path / "plan.toml"
+    common = (
+        PLAN.split("[settings.features]", maxsplit=1)[0]
+        + """
+[settings.training]
+max_epochs = 2
+[settings.model]
+pooling = "exp"
+[configurations.ours]
+[configurations.theirs]
+preset = "paper"
+settings = {training.batch_size = 4}
+[configurations."theirs, longer"]
+based_on = "theirs"
+settings = {training.max_epochs = 5}
+[configurations.head]
+preset = "encoder"
+"""
+    )
+    path.write_text(common)
+    runs = {run.configuration: run.settings for run in Plan.read(path, home).runs()}
+    ours, theirs, head = runs["ours"], runs["theirs"], runs["head"]
+    assert theirs.model.channels == Settings.load("paper").model.channels != ours.model.channels
+    assert (theirs.training.max_epochs, theirs.training.batch_size) == (2, 4)
+    assert theirs.training.micro_batch == Settings.load("paper").training.micro_batch
+    assert theirs.model.pooling == ours.model.pooling == "exp"  # the same network
+    assert runs["theirs, longer"].model == theirs.model
+    assert runs["theirs, longer"].training.max_epochs == 5
+    assert head.model.network == "head"
+    assert head.model.pooling == Settings.load("encoder").model.pooling != "exp"  # another one
+    assert head.training.max_epochs == 2
+    for slip, message in (
+        ('preset = "papre"', "did you mean 'paper'"),
+        ('preset = "paper"\nensemble_of = "ours"', "trains nothing"),
+    ):
+        path.write_text(f"{common}[configurations.slip]\n{slip}\n")
+        with pytest.raises(SettingError, match=message):
+            Plan.read(path, home)
+
+
+def test_overrides_come_last_and_reach_every_configuration(home, built):
+    plan = Plan.read(home / "built.toml", overrides=["training.max_epochs=1"], seeds=1)
+    runs = plan.runs()
+    assert {run.settings.training.max_epochs for run in runs} == {1}
+    assert {run.seed for run in runs} == {0}
+    fingerprints = {run.fingerprint for run in built.runs()}
+    assert not fingerprints & {run.fingerprint for run in runs}
+    with pytest.raises(SettingError, match=r"or an override sets training\.seed"):
+        Plan.read(home / "built.toml", overrides=["training.seed=1"])
+    with pytest.raises(SettingError, match=r"did you mean 'training\.max_epochs'"):
+        Plan.read(home / "built.toml", overrides=["training.max_epoch=1"])
+
+
+def test_a_network_with_a_decision_stage_of_its_own_is_scored_with_it_too(
+    home, results, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(DECISIONS, "crnn", DECISIONS["gccaps"])
+    plan = Plan.read(home / "plan.toml")
+    run = plan.runs()[0]
+    assert run.fingerprint != results[0].fingerprint
+    result = execute_run(Workspace(plan, home / "work"), run.with_threads(1))
+    assert {name: result.scores[name] for name in results[0].scores} == results[0].scores
+    published = result.scores["published"]
+    assert published.keys() == {*result.scores["clip"], "tag_f_measure"}
+    assert 0 <= published["tag_f_measure"] <= 1
+    result.write(tmp_path / "single-seed0.json")
+    assert RunResult.read(tmp_path / "single-seed0.json").scores == result.scores
+    comparisons = write_tables(plan, [result, results[1]], tmp_path)
+    assert [comparison.tuning for comparison in comparisons] == list(TUNINGS)
+    assert list(comparisons[0].summaries) == ["single", "hierarchical"]
+    assert list(comparisons[-1].summaries) == ["single"]  # the other result is without it
+    assert TUNINGS["published"] in (tmp_path / "table.md").read_text()
+    with pytest.raises(SettingError, match="no tuning 'published'"):
+        compare_results(results, [], "published")
+
+
 @pytest.mark.parametrize(
     ("slip", "message"),
     [
@@ -616,7 +695,7 @@ def test_the_tables_contain_every_configuration_and_pair(home, results):
     text = (home / "tables" / "table.md").read_text()
     for name in ("| single |", "| hierarchical |", "| oracle |", "hierarchical minus single"):
         assert name in text
-    assert [comparison.tuning for comparison in comparisons] == list(TUNINGS)
+    assert [comparison.tuning for comparison in comparisons] == OURS
     assert "oracle minus single" not in text  # one seed is not enough
     assert len(comparison_tables(comparisons[0])) == 3
 

@@ -16,9 +16,12 @@ from earmark.experiments.dcase2017 import (
     PUBLISHED,
     TESTS,
     TRAINING,
+    count_clips,
+    plan_table3,
     read_classes,
     run_dcase2017,
 )
+from earmark.experiments.table3 import PAPER, SYSTEMS, estimate_plan
 from earmark.formats.events import read_events
 from earmark.formats.tags import read_tags
 
@@ -80,6 +83,75 @@ def test_it_prints_the_rows_of_the_papers_table_next_to_the_published_ones(done)
     er, f1 = ours[0].split(" | ")[4], ours[0].split(" | ")[7]
     assert systems[-2].split(" | ")[1] == er
     assert float(systems[-2].split(" | ")[2]) == pytest.approx(float(f1), abs=0.0051)
+
+
+def run_table3(home, *more):
+    command = [
+        sys.executable, "-m", "earmark", "recipe", "dcase2017", "--table", "3", "--lists", "lists",
+        "--fast", "--set", "training.max_epochs=1", "--set", "training.min_steps=0",
+        "--set", "training.threads=1", "--set", "training.batch_size=16", *more,
+    ]  # fmt: skip
+    return subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+
+
+def test_table_3_has_a_measured_row_below_each_published_one(home):
+    done = run_table3(home, "--audio", "audio", "--out", "out3")
+    assert done.returncode == 0, done.stderr
+    cost, table = done.stdout.split("**Table 3 of the paper**")
+    assert "**Cost, at most**" in cost
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    names = [row[0].removeprefix("| ") for row in rows]
+    for name, system in SYSTEMS.items():
+        at = next(n for n, row in enumerate(names) if row.startswith(f"{system.title}, published"))
+        own, shared = rows[at + 1], rows[at + 2]
+        assert own[0] == f"| {system.title}, own decision stage"
+        assert shared[0] == f"| {system.title}, shared decision stage"
+        for test, columns in (("development", slice(1, 3)), ("evaluation", slice(3, 5))):
+            result = json.loads((home / "out3" / test / f"{name}-seed0.json").read_text())
+            for row, tuning in ((own, "published"), (shared, "clip_and_frame")):
+                wanted = [result["scores"][tuning][x] for x in ("error_rate", "f_measure")]
+                texts = [f"{wanted[0]:.2f}", f"{wanted[1]:.3f}"]
+                assert [text.strip(" |") for text in row[columns]] == texts
+    assert names[-2:] == ["ours, linear, single", "ours, linear, hierarchical"]
+    assert not [name for name in names if name.startswith("EMSI,") or name == "EMSI"]
+
+
+def test_a_dry_run_prints_the_cost_and_needs_no_audio(home, tmp_path):
+    done = run_table3(home, "--dry-run", "--configuration", "wang", "--seeds", "2")
+    assert done.returncode == 0, done.stderr
+    (row,) = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| wang")]
+    gmac, passes, hours = float(row[1]), row[2], float(row[3])
+    assert (gmac, passes) == (0.227, "57 x 1 x 2")
+    # 57 clips of three passes each, 3 of validation and 20 of tests, in two runs
+    assert hours == pytest.approx(2 * (3 * 57 + 3 + 20) * gmac / 23 / 3600, rel=0.01)
+    assert "Table 3" not in done.stdout
+    assert not (home / "out").exists() or not (home / "out" / "wang-seed0.json").exists()
+    everything = run_table3(home, "--dry-run", "--json")
+    assert set(json.loads(everything.stdout)) == {*SYSTEMS, *PAPER}
+
+
+@pytest.mark.parametrize(
+    ("slip", "message"),
+    [
+        ((), "needs --audio and --out"),
+        (("--table", "2", "--dry-run"), "are for --table 3"),
+        (("--dry-run", "--configuration", "wnag"), "did you mean 'wang'"),
+        (("--dry-run", "--set", "model.stages=[2]"), "sets model.pooling, model.stages"),
+    ],
+)
+def test_a_slip_in_the_options_of_table_3_is_explained(home, slip, message):
+    done = run_table3(home, *slip)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_full_width_costs_what_the_specification_says(dcase2017):
+    plan = plan_table3(["linear, hierarchical", "wang", "surrey", "gccaps"])
+    costs = estimate_plan(plan, **count_clips(dcase2017))
+    gmac = {name: round(cost.operations / 1e9, 2) for name, cost in costs.items()}
+    assert gmac == {"linear, hierarchical": 5.15, "wang": 2.18, "surrey": 5.19, "gccaps": 4.87}
+    assert costs["wang"].n_clips == 48613
+    assert costs["linear, hierarchical"].memory == pytest.approx(5.8e9, rel=0.05)  # docs/speed.md
 
 
 def test_missing_audio_is_counted_and_left_out(home, done):

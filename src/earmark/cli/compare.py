@@ -1,5 +1,6 @@
 """The commands `earmark compare` and `earmark recipe`: many training runs and their tables."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +26,15 @@ def compare(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time; by default one per core.")
     ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Override in all configurations, such as training.max_epochs=1."
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs per configuration at most.")
+    ] = None,
     device: DeviceOption = "auto",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
@@ -33,7 +43,7 @@ def compare(
     from earmark.experiments import Plan, run_plan, write_tables
     from earmark.experiments.table import comparison_tables
 
-    comparison_plan = Plan.read(plan, data)
+    comparison_plan = Plan.read(plan, data, overrides or (), seeds)
     out.mkdir(parents=True, exist_ok=True)
     try:
         results = run_plan(comparison_plan, out, work, processes, device)
@@ -58,18 +68,30 @@ def compare(
 def recipe(
     task: Annotated[str, typer.Argument(help="dcase2017")],
     lists: Annotated[Path, typer.Option(help="Folder of the official lists.")],
-    audio: Annotated[Path, typer.Option(help="Folder of the clips.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for tables, results and models.")],
+    audio: Annotated[Path | None, typer.Option(help="Folder of the clips.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for tables, results and models.")
+    ] = None,
+    table: Annotated[
+        int, typer.Option(min=2, max=3, help="2: pooling functions; 3: the systems of others.")
+    ] = 2,
     configurations: Annotated[
         list[str] | None,
         typer.Option(
             "--configuration",
-            help="Such as 'linear, hierarchical'; may be repeated; by default all six.",
+            help="Such as 'linear, hierarchical', or with --table 3 also "
+            "{earmark.experiments.table3:SYSTEMS}; may be repeated; by default all.",
         ),
     ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="With --table 3: all systems in fast width.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --table 3: print what it costs, and stop.")
+    ] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration.")] = 1,
     preset: Annotated[
-        str, typer.Option(help="One of {earmark.training.settings:PRESETS}.")
+        str, typer.Option(help="With --table 2: one of {earmark.training.settings:PRESETS}.")
     ] = "paper",
     overrides: Annotated[
         list[str] | None,
@@ -80,21 +102,36 @@ def recipe(
     as_json: JsonOption = False,
 ) -> None:
     """Train on the official lists of a task and your audio, and print the paper's tables."""
-    from earmark.errors import choose
-    from earmark.experiments.dcase2017 import PUBLISHED, paper_table, run_dcase2017, systems_table
+    from earmark.errors import SettingError, choose
 
     choose("recipe", task, ("dcase2017",))
-    comparisons = run_dcase2017(
-        lists,
-        audio,
-        out,
-        configurations,
-        seeds=seeds,
-        preset=preset,
-        overrides=overrides or (),
-        processes=processes,
-        device=device,
-    )
+    if table == 2 and (fast or dry_run):
+        raise SettingError("--fast and --dry-run are for --table 3; leave them out.")
+    chosen: dict[str, Any] = {"seeds": seeds, "overrides": overrides or ()}
+    where: dict[str, Any] = {"processes": processes, "device": device}
+    if dry_run:
+        _print_table3(lists, None, None, configurations, fast, as_json, chosen, where)
+    elif audio is None or out is None:
+        raise SettingError("The recipe needs --audio and --out; only --dry-run needs neither.")
+    elif table == 3:
+        _print_table3(lists, audio, out, configurations, fast, as_json, chosen, where)
+    else:
+        _print_table2(lists, audio, out, configurations, preset, as_json, chosen | where)
+
+
+def _print_table2(
+    lists: Path,
+    audio: Path,
+    out: Path,
+    configurations: list[str] | None,
+    preset: str,
+    as_json: bool,
+    choices: Mapping[str, Any],
+) -> None:
+    from earmark.experiments.dcase2017 import PUBLISHED, paper_table, run_dcase2017
+    from earmark.experiments.table3 import systems_table
+
+    comparisons = run_dcase2017(lists, audio, out, configurations, preset=preset, **choices)
     if as_json:
         print_json({name: comparison.to_dict() for name, comparison in comparisons.items()})
         return
@@ -102,4 +139,38 @@ def recipe(
     for name, comparison in comparisons.items():
         rows |= {name: comparison, f"{name}, published": PUBLISHED[name]}
     print(paper_table("Table 2 of the paper", rows).to_markdown())
-    print("\n" + systems_table(comparisons).to_markdown())
+    shared = {name: {comparison.tuning: comparison} for name, comparison in comparisons.items()}
+    print("\n" + systems_table(shared).to_markdown())
+
+
+def _print_table3(
+    lists: Path,
+    audio: Path | None,
+    out: Path | None,
+    systems: list[str] | None,
+    fast: bool,
+    as_json: bool,
+    choices: Mapping[str, Any],
+    where: Mapping[str, Any],
+) -> None:
+    """Print the costs first; without audio, nothing else."""
+    from earmark.experiments.dcase2017 import count_clips, plan_table3, run_table3
+    from earmark.experiments.table3 import cost_statement, estimate_plan, systems_table
+
+    plan = plan_table3(systems, fast=fast, **choices)
+    costs = estimate_plan(plan, **count_clips(lists))
+    if audio is None or out is None:
+        if as_json:
+            print_json({name: cost._asdict() for name, cost in costs.items()})
+        else:
+            print(cost_statement(costs, where["processes"]))
+        return
+    if not as_json:
+        print(cost_statement(costs, where["processes"]) + "\n", flush=True)
+    measured = run_table3(lists, audio, out, plan, **where)
+    if as_json:
+        by_tuning = {test: {x: y.to_dict() for x, y in own.items()}
+                     for test, own in measured.items()}  # fmt: skip
+        print_json(by_tuning)
+    else:
+        print(systems_table(measured).to_markdown())

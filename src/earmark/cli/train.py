@@ -193,6 +193,13 @@ def tune(
         bool,
         typer.Option("--shared", help="Tune one clip-level threshold for all classes, on tags."),
     ] = False,
+    decision: Annotated[
+        str,
+        typer.Option(
+            help="tuned, or published: the decision stage of the network's authors "
+            "(docs/systems.md)."
+        ),
+    ] = "tuned",
     negatives: Annotated[
         Path | None,
         typer.Option(
@@ -223,6 +230,7 @@ def tune(
         audio,
         strong=strong,
         shared=shared,
+        decision=decision,
         negatives=negatives,
         max_false_per_minute=max_false_per_minute,
         **choices,
@@ -234,7 +242,7 @@ def tune(
     if as_json:
         print_json(tuned.to_dict() | {"tuning": record})
         return
-    print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tf_before\tf_after")
+    print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tsegment\tf_before\tf_after")
     for label, of_class in tuned.classes.items():
         rule = astuple(detector.bundle.decoding[label])
         numbers = [*rule, of_class.start_f_measure, of_class.f_measure]

@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from earmark.errors import SettingError
-from earmark.experiments.plan import Configuration, Plan, Run
+from earmark.experiments.configurations import Configuration
+from earmark.experiments.plan import Plan, Run
 from earmark.experiments.run import RunResult, Workspace, execute_run, train_run
 from earmark.experiments.table import (
     METRICS,
@@ -25,6 +26,7 @@ from earmark.experiments.table import (
     compare_results,
     comparison_tables,
     difference_csv,
+    list_tunings,
     summary_csv,
 )
 from earmark.files import atomic_write, locked
@@ -145,8 +147,9 @@ def write_tables(plan: Plan, results: list[RunResult], out: Path) -> list[Compar
     >>> sorted(path.suffix for path in out.glob("table.*"))
     ['.csv', '.json', '.md']
     """
-    tunings = [name for name in results[0].scores if name in results[0].counts]
-    comparisons = [compare_results(results, plan.pairs(), tuning) for tuning in tunings]
+    comparisons = [
+        compare_results(results, plan.pairs(), tuning) for tuning in list_tunings(results)
+    ]
     tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
     plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})
     out.mkdir(parents=True, exist_ok=True)

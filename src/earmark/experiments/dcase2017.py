@@ -6,23 +6,27 @@ out of training and of both test sets. Rows from 0 to 0, whose label was wrong, 
 their clips count. A stratified part of the training clips is held out for validation, so that
 both test sets stay unseen: thresholds are tuned on tags alone.
 
-Training is a comparison (`earmark.experiments`) with one configuration per pooling and structure,
-so it is resumable; the second test set is scored with the models of the first.
+Training is a comparison (`earmark.experiments`), so it is resumable; the second test set is scored
+with the models of the first. Table 2 has one configuration per pooling and structure, Table 3 one
+per system (`earmark.experiments.table3`) and two of ours, each with its own preset.
 """
 
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from earmark.data.manifest import Manifest
 from earmark.errors import DataError, SettingError, choose
 from earmark.experiments.compare import run_plan, write_tables
-from earmark.experiments.plan import Configuration, Plan
+from earmark.experiments.configurations import Configuration
+from earmark.experiments.plan import Plan
 from earmark.experiments.table import Comparison
+from earmark.experiments.table3 import DECISIONS, PAPER, SYSTEMS
 from earmark.formats.events import read_events, write_events
-from earmark.formats.tags import write_tags
+from earmark.formats.tags import read_tags, write_tags
 from earmark.metrics.report import TextTable
 from earmark.training.settings import Settings
 
@@ -32,6 +36,8 @@ CONFIGURATIONS = tuple(
     f"{pooling}, {structure}" for pooling in POOLINGS for structure in STRUCTURES
 )
 VALID_SHARE = 0.05
+SHARED = DECISIONS["shared"]
+OWN = ("model.pooling", "model.stages", "training.seed")  # settings that the recipe sets itself
 CLASSES = "sound_event_list_17_classes.txt"
 TRAINING = "groundtruth_weak_label_training_set.csv"
 TESTS = {
@@ -79,17 +85,6 @@ PUBLISHED: dict[str, dict[str, Row]] = {
 }
 
 
-# ER and F1 of Table 3, development and evaluation; None where nothing was published.
-SYSTEMS: dict[str, dict[str, tuple[float, float] | None]] = {
-    "EMSI (ensemble)": {"development": (0.71, 0.471), "evaluation": (0.66, 0.555)},
-    "Surrey (ensemble)": {"development": (0.72, 0.497), "evaluation": (0.73, 0.518)},
-    "MLMS8 (ensemble)": {"development": (0.84, 0.342), "evaluation": (0.75, 0.471)},
-    "GCCaps": {"development": None, "evaluation": (0.76, 0.463)},
-    "Wang, linear softmax": {"development": (0.79, 0.454), "evaluation": None},
-    "He et al., linear, hierarchical": {"development": (0.76, 0.465), "evaluation": (0.69, 0.534)},
-}
-
-
 def run_dcase2017(
     lists: str | os.PathLike[str],
     audio: str | os.PathLike[str],
@@ -123,24 +118,99 @@ def run_dcase2017(
         ...
     earmark.errors.SettingError: There is no configuration 'liner, single'; did you mean ...
     """
-    folder, tables = Path(lists), Path(out) / "tables"
     chosen = [choose("configuration", x, CONFIGURATIONS) for x in configurations or CONFIGURATIONS]
     base, own = Settings.load(preset, overrides=overrides), Settings.load(preset)
-    for section, name in (("model", "pooling"), ("model", "stages"), ("training", "seed")):
+    for section, name in (setting.split(".") for setting in OWN):
         changed, default = (getattr(getattr(of, section), name) for of in (base, own))
         if changed != default:
             raise SettingError(
                 f"The recipe sets {section}.{name} itself, per configuration and run; remove it "
                 f"from overrides. Got {changed!r}."
             )
-    labels = read_classes(folder / CLASSES)
-    _write_tables(folder, Path(audio), tables, labels)
-    comparisons = {}
-    for name in TESTS:
-        plan = _build_plan(tables, Path(audio), name, chosen, seeds, base, labels)
-        results = run_plan(plan, Path(out) / name, Path(out) / "work", processes, device)
-        comparisons[name] = write_tables(plan, results, Path(out) / name)[0]
-    return comparisons
+    plan = Plan(Path(), Path(), {}, _list_table2(chosen, seeds), base)
+    comparisons = _run_both(plan, Path(lists), Path(audio), Path(out), processes, device)
+    return {name: own[SHARED] for name, own in comparisons.items()}
+
+
+def plan_table3(
+    systems: Iterable[str] | None = None,
+    *,
+    seeds: int = 1,
+    fast: bool = False,
+    overrides: Iterable[str] = (),
+) -> Plan:
+    """Return the comparison of Table 3, without its tables: the systems and ours.
+
+    Args:
+        systems: some of `SYSTEMS` and `PAPER` of `earmark.experiments.table3`; all by default.
+        seeds: runs per system.
+        fast: all in fast width; else in full width, and ours with the preset `paper`.
+        overrides: of the settings of all, such as "training.max_epochs=20".
+
+    >>> plan_table3(["linear, single", "linear, hierarchical"], fast=True).configurations.keys()
+    dict_keys(['linear, single', 'linear, hierarchical'])
+    """
+    known, overrides = [*PAPER, *SYSTEMS], tuple(overrides)
+    chosen = [choose("system", name, known) for name in systems or known]
+    for override in overrides:
+        if override.partition("=")[0].strip() in OWN:
+            raise SettingError(
+                f"The recipe sets {', '.join(OWN)} itself, per system and run; remove {override!r} "
+                "from overrides."
+            )
+    configurations = _list_table2([name for name in chosen if name in PAPER], seeds)
+    for name in (name for name in chosen if name in SYSTEMS):
+        configurations[name] = Configuration(seeds, preset=name + "-fast" * fast)
+    base = Settings.load("fast" if fast else "paper")
+    return Plan(Path(), Path(), {}, configurations, base, overrides=overrides)
+
+
+def run_table3(
+    lists: str | os.PathLike[str],
+    audio: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    plan: Plan,
+    *,
+    processes: int | None = 1,
+    device: str = "auto",
+) -> dict[str, dict[str, Comparison]]:
+    """Train the systems of Table 3 and score them on both official test sets.
+
+    Args:
+        lists: folder of the official lists.
+        audio: folder of the clips.
+        out: folder for tables, results and models; called again, an interrupted recipe resumes.
+        plan: from `plan_table3`.
+        processes: runs at a time; if there are several, each has one thread.
+        device: where networks are trained: "auto", "cpu", "cuda" or "cuda:1".
+
+    Returns:
+        Test set -> tuning -> the statistics, as `systems_table` takes them.
+
+    >>> plan = plan_table3(["linear, single"], fast=True)
+    >>> run_table3("nowhere", "audio", "out", plan)
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: There is no nowhere/sound_event_list_17_classes.txt; `lists` ...
+    """
+    return _run_both(plan, Path(lists), Path(audio), Path(out), processes, device)
+
+
+def count_clips(lists: str | os.PathLike[str]) -> dict[str, int]:
+    """Return the numbers of classes and clips in the official lists, as `estimate_plan` takes them.
+
+    >>> count_clips("nowhere")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: There is no nowhere/sound_event_list_17_classes.txt; `lists` ...
+    """
+    folder = Path(lists)
+    n_classes = len(read_classes(folder / CLASSES))
+    n_clips = len(read_tags(folder / TRAINING))
+    n_valid = round(VALID_SHARE * n_clips)
+    n_test = sum(len(read_events(folder / file)) for file in TESTS.values())
+    counts = {"n_train": n_clips - n_valid, "n_valid": n_valid, "n_test": n_test}
+    return {"n_classes": n_classes, **counts}
 
 
 def paper_table(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) -> TextTable:
@@ -165,33 +235,6 @@ def paper_table(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) 
                 (f"{pooling}, {name}", *("-" if x is None else f"{x:.2f}" for x in values))
             )
     return TextTable(title, columns, tuple(lines))
-
-
-def systems_table(comparisons: Mapping[str, Comparison]) -> TextTable:
-    """Return Table 3 of the paper, which compares systems of the task, with ours below.
-
-    >>> systems_table({}).rows[0]
-    ('EMSI (ensemble)', '0.71', '0.471', '0.66', '0.555')
-    """
-    rows: dict[str, list[tuple[float, float] | None]] = {
-        name: [scores[test] for test in TESTS] for name, scores in SYSTEMS.items()
-    }
-    ours = {test: comparison.summaries for test, comparison in comparisons.items()}
-    for configuration in dict.fromkeys(x for summaries in ours.values() for x in summaries):
-        metrics = [ours.get(test, {}).get(configuration) for test in TESTS]
-        rows[f"ours, {configuration}"] = [
-            (x["er"].mean, x["f1"].mean) if x else None for x in metrics
-        ]
-    columns = ("", *(f"{test} {name}" for test in TESTS for name in ("ER", "F1")))
-    lines = [
-        (name, *(text for x in row for text in (("-", "-") if x is None else _two(*x))))
-        for name, row in rows.items()
-    ]
-    return TextTable("Table 3 of the paper", columns, tuple(lines))
-
-
-def _two(error_rate: float, f_measure: float) -> tuple[str, str]:
-    return f"{error_rate:.2f}", f"{f_measure:.3f}"
 
 
 def _value(scores: Comparison | Mapping[str, Row], configuration: str, metric: str) -> float | None:
@@ -256,23 +299,29 @@ def _existing(table: Path, audio: Path, labels: tuple[str, ...]) -> Manifest:
     return clips
 
 
-def _build_plan(
-    tables: Path,
-    audio: Path,
-    test: str,
-    names: list[str],
-    seeds: int,
-    base: Settings,
-    labels: tuple[str, ...],
-) -> Plan:
-    """Return the comparison on one of the two official test sets."""
-    configurations = {}
+def _run_both(
+    plan: Plan, lists: Path, audio: Path, out: Path, processes: int | None, device: str
+) -> dict[str, dict[str, Comparison]]:
+    """Run a plan without tables on those of the official lists; return test set -> tuning -> it."""
+    tables, labels = out / "tables", read_classes(lists / CLASSES)
+    _write_tables(lists, audio, tables, labels)
+    comparisons = {}
+    for name in TESTS:
+        files = {"train": "train", "valid": "valid", "test": name}
+        data = {table: tables / f"{file}.tsv" for table, file in files.items()}
+        own = replace(plan, source=tables, folder=tables, data=data, audio=audio, labels=labels)
+        results = run_plan(own, out / name, out / "work", processes, device)
+        comparisons[name] = {x.tuning: x for x in write_tables(own, results, out / name)}
+    return comparisons
+
+
+def _list_table2(names: Iterable[str], seeds: int) -> dict[str, Configuration]:
+    """Return configurations of Table 2."""
+    names, configurations = list(names), {}
     for name in names:
         pooling, structure = name.split(", ")
         baseline = f"{pooling}, single"
         compare_with = baseline if name != baseline and baseline in names else ""
         model = {"pooling": pooling, "stages": list(STRUCTURES[structure])}
         configurations[name] = Configuration(seeds, compare_with, {"model": model})
-    data = {name: tables / f"{name}.tsv" for name in ("train", "valid")}
-    data["test"] = tables / f"{test}.tsv"
-    return Plan(tables, tables, data, configurations, base, audio, labels)
+    return configurations

@@ -15,13 +15,14 @@ the folder `audio` next to it.
     [decoding]              the rule from which thresholds are tuned, in the fields of
                             `earmark.inference.Rule`; by default that of each pooling function
     [settings.training]     settings of all configurations, in the sections of
-                            `earmark.training.settings`
+                            `earmark.training.settings`; see below for those with another preset
     [grid]                  seeds = 5; then one table per axis, with names and what they change:
     [grid.pooling]          linear = {model.pooling = "linear"} and so on
     [grid.structure]        single = {model.stages = []} and so on
     [configurations."x"]    seeds = 3, compare_with = "linear, single", settings = {...},
                             strong = true, data = {train = "more/weak.tsv"}, change = "...",
-                            based_on = "y", teachers = "y", ensemble_of = "y", stored_as = "..."
+                            based_on = "y", teachers = "y", ensemble_of = "y", stored_as = "...",
+                            preset = "wang"
 
 A configuration of the grid is named after its values, as in 'linear, single', and is compared with
 the configuration that has the first value of the last axis. `strong` trains on `train_events`: an
@@ -33,26 +34,39 @@ A configuration may refer to configurations above it. `based_on` inherits everyt
 one, overrides some of it, and is compared with it; `teachers` adds self-training on pseudo-labels
 from all runs of another one; `ensemble_of` trains nothing and averages the predictions of all runs
 of another one. `stored_as` is the name in result files: a renamed configuration keeps its results.
+
+A configuration with a `preset` of its own starts from that in place of the plan's. The settings of
+all configurations apply on top of either, and then its own; but [settings.model] is that of the
+network of the plan's preset, and does not apply to another network. So [settings.training] should
+contain what all systems of a comparison are to have in common, such as the number of epochs and the
+precision, and not what belongs to one of them, such as its learning rate.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from earmark.audio.decode import find_audio
 from earmark.config import build, read_toml
 from earmark.data.encoded import read_encoder
+from earmark.data.features import FeatureConfig
 from earmark.errors import DataError, SettingError, choose
+from earmark.experiments.configurations import (
+    NEGATIVES,
+    Configuration,
+    Pair,
+    build_configurations,
+    list_pairs,
+)
 from earmark.inference.decoding import Rule
-from earmark.inference.tuning import default_rule
-from earmark.training.settings import Settings
+from earmark.inference.tuning import default_rule, has_decision
+from earmark.inference.tuning.decisions import VERSION
+from earmark.training.settings import Settings, parse_override
 
-NEGATIVES = ("negatives", "valid_negatives")  # folders; the other paths of a plan are tables
 TABLES = ("data", "decoding", "preset", "encoder", "settings", "grid", "configurations")
 SCORING = 3  # version of what `earmark.experiments.run` measures; raise it when that changes
 
@@ -74,64 +88,6 @@ class DataConfig:
     negatives: str = ""
     valid_negatives: str = ""
     labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """What a configuration changes, how many runs it has, and what it is compared with.
-
-    >>> Configuration(seeds=2, settings={"model": {"pooling": "exp"}}).n_runs
-    2
-    """
-
-    seeds: int = 3
-    compare_with: str = ""
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    strong: bool = False
-    data: Mapping[str, str] = field(default_factory=dict)
-    change: str = ""
-    based_on: str = ""
-    teachers: str = ""
-    ensemble_of: str = ""
-    stored_as: str = ""
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
-        for name in self.data:
-            choose("table of a configuration", name, ("train", "train_events", *NEGATIVES))
-        trains = self.settings or self.data or self.strong or self.teachers or self.based_on
-        if self.ensemble_of and trains:
-            raise SettingError(
-                f"A configuration with ensemble_of = {self.ensemble_of!r} trains nothing: remove "
-                "its settings, data, strong, teachers and based_on."
-            )
-        if self.strong and self.teachers:
-            raise SettingError(
-                "A configuration has either strong = true or teachers: frame-level targets come "
-                f"from events or from teacher models. Got teachers = {self.teachers!r} with strong."
-            )
-
-    @property
-    def n_runs(self) -> int:
-        """The number of runs; an ensemble has one.
-
-        >>> Configuration(ensemble_of="linear, single").n_runs
-        1
-        """
-        return 1 if self.ensemble_of else self.seeds
-
-
-class Pair(NamedTuple):
-    """A configuration, the one it is compared with, and the change it shares with other pairs.
-
-    >>> Pair("single", "hierarchical").change
-    ''
-    """
-
-    baseline: str
-    configuration: str
-    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -228,9 +184,13 @@ class Plan:
         folder: the data folder.
         data: name of a table -> its path.
         configurations: by name.
-        base: settings before a configuration changes them.
+        base: settings before a configuration changes them: the preset and what is common to all.
         audio: one folder with all recordings.
         labels: classes; by default those of the training table.
+        decoding: from which thresholds are tuned, in the fields of `Rule`.
+        common: the settings of all configurations, for those with a preset of their own.
+        features: of the encoder, if the plan has one.
+        overrides: of the settings of every configuration, such as "training.max_epochs=1"; last.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -257,12 +217,25 @@ class Plan:
     audio: Path | None = None
     labels: tuple[str, ...] = ()
     decoding: Mapping[str, float] = field(default_factory=dict)
+    common: Mapping[str, Any] = field(default_factory=dict)
+    features: FeatureConfig | None = None
+    overrides: tuple[str, ...] = ()
 
     @classmethod
     def read(
-        cls, path: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
+        cls,
+        path: str | os.PathLike[str],
+        data: str | os.PathLike[str] | None = None,
+        overrides: Iterable[str] = (),
+        seeds: int | None = None,
     ) -> "Plan":
         """Read and check a plan; the module docstring describes the file.
+
+        Args:
+            path: the plan file.
+            data: the folder of its tables; by default that of the plan.
+            overrides: of the settings of every configuration, such as "training.max_epochs=1".
+            seeds: the largest number of runs of a configuration; by default those of the plan.
 
         >>> Plan.read("nowhere.toml")
         Traceback (most recent call last):
@@ -285,17 +258,26 @@ class Plan:
         features = read_encoder(source.parent / tree["encoder"]) if "encoder" in tree else None
         preset = tree.get("preset", "fast" if features is None else "encoder")
         base = Settings.load(preset, features=features)
-        configurations = _build_configurations(tree, source)  # checks that tables are tables
-        base = base.changed(tree.get("settings", {}), str(source))
-        changes = [tree.get("settings", {}), *(x.settings for x in configurations.values())]
+        configurations = build_configurations(tree, source)  # checks that tables are tables
+        if seeds is not None:
+            configurations = {
+                name: replace(x, seeds=min(x.seeds, seeds)) for name, x in configurations.items()
+            }
+        common, overrides = tree.get("settings", {}), tuple(overrides)
+        base = base.changed(common, str(source))
+        changes = [common, *(x.settings for x in configurations.values())]
+        changes += map(parse_override, overrides)
         if any("seed" in sections.get("training", {}) for sections in changes):
             raise SettingError(
-                f"{source} sets training.seed; remove it and set the number of runs instead, as "
-                "in seeds = 5: their seeds are 0 to 4."
+                f"{source} or an override sets training.seed; remove it and set the number of runs "
+                "instead, as in seeds = 5: their seeds are 0 to 4."
             )
         decoding = asdict(build(Rule, "decoding", tree["decoding"])) if "decoding" in tree else {}
         decoding = {name: decoding[name] for name in tree.get("decoding", {})}
-        plan = cls(source, folder, paths, configurations, base, audio, tables.labels, decoding)
+        plan = cls(
+            source, folder, paths, configurations, base, audio, tables.labels, decoding, common,
+            features, overrides,
+        )  # fmt: skip
         plan._check()
         return plan
 
@@ -316,6 +298,20 @@ class Plan:
     def pairs(self) -> list[Pair]:
         """Return the configurations to compare."""
         return list_pairs(self.configurations)
+
+    def settings_of(self, name: str) -> Settings:
+        """Return the settings of a configuration; those of its runs have other seeds."""
+        configuration = self.configurations[choose("configuration", name, self.configurations)]
+        where, settings = str(self.source), self.base
+        if configuration.preset:
+            settings = Settings.load(configuration.preset, features=self.features)
+            other = settings.model.network != self.base.model.network
+            common = {x: own for x, own in self.common.items() if not (other and x == "model")}
+            settings = settings.changed(common, where)
+        settings = settings.changed(configuration.settings, where)
+        for override in self.overrides:
+            settings = settings.changed(parse_override(override), f"override {override!r}")
+        return settings
 
     def _check(self) -> None:
         for table, path in self.data.items():
@@ -349,9 +345,9 @@ class Plan:
         stored_as = configuration.stored_as
         teachers = self._runs_of(configuration.teachers)
         members = self._runs_of(configuration.ensemble_of)
+        settings = self.settings_of(configuration.ensemble_of or name)
         if members:
             configuration = self.configurations[configuration.ensemble_of]
-        settings = self.base.changed(configuration.settings, str(self.source))
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
         tables = self._tables(configuration)
         events = tables["train_events"] if configuration.strong else None
@@ -367,6 +363,8 @@ class Plan:
         )
         rule = self.decoding or default_rule(settings.model.pooling_name)
         scored = [tables[table] for table in ("test", "valid_events") if table in tables]
+        # A network with a decision stage of its own is scored with it, too.
+        stage = [{"published": VERSION}] if has_decision(settings.model) else []
         return Run(
             name,
             seed,
@@ -374,7 +372,7 @@ class Plan:
             tables["train"],
             events,
             trained_on,
-            _fingerprint(trained_on, SCORING, dict(rule), *map(_digest, scored)),
+            _fingerprint(trained_on, SCORING, dict(rule), *stage, *map(_digest, scored)),
             teachers,
             members,
             stored_as,
@@ -430,108 +428,3 @@ def _list_audio(folder: Path | None) -> list[str]:
 
 def _digest(table: Path) -> str:
     return hashlib.sha256(table.read_bytes()).hexdigest()
-
-
-def read_configurations(path: str | os.PathLike[str]) -> dict[str, Configuration]:
-    """Return the configurations of a plan, in order; its tables need not exist.
-
-    >>> read_configurations("nowhere.toml")
-    Traceback (most recent call last):
-        ...
-    earmark.errors.SettingError: There is no settings file nowhere.toml.
-    """
-    source = Path(path)
-    return _build_configurations(read_toml(source), source)
-
-
-def list_pairs(configurations: Mapping[str, Configuration]) -> list[Pair]:
-    """Return the configurations to compare.
-
-    >>> list_pairs({"a": Configuration(), "b": Configuration(compare_with="a")})
-    [Pair(baseline='a', configuration='b', change='')]
-    """
-    return [Pair(x.compare_with, name, x.change) for name, x in configurations.items()
-            if x.compare_with]  # fmt: skip
-
-
-def _build_configurations(tree: Mapping[str, Any], source: Path) -> dict[str, Configuration]:
-    for table in ("grid", "configurations", "settings"):
-        if not isinstance(tree.get(table, {}), Mapping):
-            raise SettingError(f"{source}: [{table}] must be a table. Got {tree[table]!r}.")
-    configurations = _build_grid(tree.get("grid", {}))
-    for name, values in tree.get("configurations", {}).items():
-        if name in configurations:
-            raise SettingError(f"{source}: the configuration {name!r} is in the grid already.")
-        configurations[name] = _build_configuration(name, values, configurations)
-    if not configurations:
-        raise SettingError(f"{source} needs a table [grid] or [configurations]; it has neither.")
-    return configurations
-
-
-def _build_configuration(
-    name: str, values: Any, earlier: Mapping[str, Configuration]
-) -> Configuration:
-    """Return a configuration with everything it inherits from the one it is based on."""
-    where = f"configurations.{name}"
-    own = build(Configuration, where, values)
-    trained = [x for x, other in earlier.items() if not other.ensemble_of]
-    for key in ("based_on", "teachers", "ensemble_of"):
-        if other := getattr(own, key):
-            choose(f"trained configuration above {name!r} for {key}", other, trained)
-    if own.ensemble_of and "seeds" in values:
-        raise SettingError(f"{where}: an ensemble is one run; remove seeds = {own.seeds}.")
-    if not own.based_on:
-        return own
-    parent = earlier[own.based_on]
-    data = dict(parent.data)
-    if "train" in own.data:
-        data.pop("train_events", None)  # they belong to the parent's training table
-    settings = {section: dict(changes) for section, changes in parent.settings.items()}
-    for section, changes in own.settings.items():
-        settings.setdefault(section, {}).update(changes)
-    inherited = {key: getattr(parent, key) for key in ("seeds", "strong", "teachers")}
-    merged = {"data": {**data, **own.data}, "settings": settings}
-    tree = {"compare_with": own.based_on, **inherited, **values, **merged}
-    return build(Configuration, where, tree)
-
-
-def _build_grid(grid: Mapping[str, Any]) -> dict[str, Configuration]:
-    """Return the configurations of a grid: every combination of the values of its axes."""
-    if not grid:
-        return {}
-    seeds = grid.get("seeds", Configuration.seeds)
-    axes = {name: values for name, values in grid.items() if name != "seeds"}
-    if not axes:
-        raise SettingError("A grid needs at least one axis, as in [grid.pooling]. Got only seeds.")
-    for name, values in axes.items():
-        if not isinstance(values, Mapping) or not values:
-            raise SettingError(
-                f"grid.{name} must be a table of names and the settings they change. "
-                f"Got {values!r}."
-            )
-    configurations = {}
-    for names in product(*axes.values()):
-        settings: dict[str, dict[str, Any]] = {}
-        for axis, name in zip(axes.values(), names, strict=True):
-            for section, values in _iterate_sections(axis[name]):
-                settings.setdefault(section, {}).update(values)
-        first = (*names[:-1], next(iter(axes[list(axes)[-1]])))
-        tree: dict[str, Any] = {"seeds": seeds, "settings": settings}
-        if names != first:
-            tree |= {"compare_with": ", ".join(first), "change": f"{names[-1]} minus {first[-1]}"}
-        configurations[", ".join(names)] = build(Configuration, "grid", tree)
-    return configurations
-
-
-def _iterate_sections(changes: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the sections of a change such as {model = {pooling = "linear"}}."""
-    if not isinstance(changes, Mapping):
-        raise SettingError(
-            f"A grid value must be a table such as {{model.stages = []}}. Got {changes!r}."
-        )
-    for section, values in changes.items():
-        if not isinstance(values, Mapping):
-            raise SettingError(
-                f"A setting needs its section, as in model.stages. Got {section!r} alone."
-            )
-        yield section, values

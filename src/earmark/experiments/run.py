@@ -10,6 +10,8 @@ Thresholds are tuned on the validation clips in several ways, and each is scored
                     what `earmark train` does
     shared_clip     the same with one clip-level threshold for all classes
     strong          all thresholds from onsets and offsets, if the plan has `valid_events`
+    published       the decision stage that the network was published with, if it has one
+                    (`earmark.inference.tuning.DECISIONS`); also has "tag_f_measure"
 
 Scores that need no threshold are under "threshold_free". An ensemble averages the predictions of
 its members before tuning and scoring.
@@ -38,7 +40,13 @@ from earmark.inference.combine import combine
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import installed_versions, load_bundle
-from earmark.inference.tuning import tune_clip_thresholds, tune_decoding
+from earmark.inference.tuning import (
+    Decision,
+    decide_as_published,
+    has_decision,
+    tune_clip_thresholds,
+    tune_decoding,
+)
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.evaluation import Scoring
 from earmark.metrics.event import event_scores
@@ -79,7 +87,7 @@ class RunResult:
         scores: tuning -> name -> value, on the test clips; "threshold_free" has the scores that
             need no threshold, and "valid" those of the validation clips, for model selection.
         counts: tuning -> "tp", "fp", "fn" and "errors" of every test clip, in segments, for
-            confidence intervals.
+            confidence intervals. Not every result has every tuning.
         example: the test clip with the most events (the first of them): its reference events, the
             frame probabilities of their classes, the thresholds per tuning, and whether the class
             was detected at clip level.
@@ -262,6 +270,9 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     }
     if workspace.valid_events:
         decodings["strong"] = _tune_on_strong(output, workspace, decodings["clip"])
+    decision = _decide_as_published(output, workspace, run)
+    if decision is not None:
+        decodings["published"] = decision.decoding
     scores: dict[str, dict[str, float]] = {
         "threshold_free": _score_without_thresholds(output, workspace),
         "valid": _score_tags(output, workspace.valid),
@@ -269,6 +280,8 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     counts: dict[str, dict[str, list[int]]] = {}
     for name, decoding in decodings.items():
         scores[name], counts[name] = _score_events(output, workspace, decoding)
+    if decision is not None:
+        scores["published"]["tag_f_measure"] = _score_decided_tags(output, workspace, decision)
     example = _choose_example(output, workspace, decodings)
     return RunResult(
         run.stored_as or run.configuration,
@@ -316,6 +329,25 @@ def _tune_on_strong(output: RunOutput, workspace: Workspace, start: Decoding) ->
         n_folds=0,
     )
     return tuned.decoding
+
+
+def _decide_as_published(output: RunOutput, workspace: Workspace, run: Run) -> Decision | None:
+    """Return the network's own decision stage, made on the validation clips; None without one."""
+    if not has_decision(run.settings.model):
+        return None
+    events = [workspace.valid_events[file] for file in workspace.valid.files
+              if workspace.valid_events]  # fmt: skip
+    return decide_as_published(
+        run.settings.model, output.valid, workspace.valid.tags, events or None
+    )
+
+
+def _score_decided_tags(output: RunOutput, workspace: Workspace, decision: Decision) -> float:
+    """Return the micro F1 of the tags of the test clips."""
+    pairs = zip(workspace.test.files, output.test, strict=True)
+    tags = {file: decision.tags(own) for file, own in pairs}
+    reference = tags_of(workspace.reference)
+    return clip_scores(reference, tags, labels=output.labels, empty_as_zero=True).f_measure
 
 
 def _score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[str, float]:

@@ -13,7 +13,7 @@ does not.
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from earmark.errors import choose
-from earmark.experiments.plan import Pair
+from earmark.experiments.configurations import Pair
 from earmark.experiments.run import RunResult
 from earmark.metrics.bootstrap import bootstrap_weights
 from earmark.metrics.report import TextTable, p_text
@@ -39,6 +39,7 @@ TUNINGS = {  # as in `earmark.experiments.run` -> title
     "shared_clip": "one clip-level threshold for all classes, tuned on tags; default frame-level "
     "thresholds",
     "strong": "all thresholds tuned on onsets and offsets of the validation clips",
+    "published": "the decision stage that each network was published with",
 }
 N_SAMPLES = 1000
 LEVEL = 0.95
@@ -147,6 +148,16 @@ class Comparison:
         }
 
 
+def list_tunings(results: Iterable[RunResult]) -> list[str]:
+    """Return the tunings that any of the results has, in the order of `TUNINGS`.
+
+    >>> list_tunings([RunResult("single", 0, "", {}, {"strong": {}, "clip": {}}, {}, {})])
+    ['clip', 'strong']
+    """
+    known = {name for result in results for name in result.counts}
+    return [name for name in TUNINGS if name in known]
+
+
 def compare_results(
     results: Sequence[RunResult],
     pairs: Sequence[Pair],
@@ -155,10 +166,10 @@ def compare_results(
     n_samples: int = N_SAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Return the statistics of all configurations that have results.
+    """Return the statistics of all configurations that have results with a tuning.
 
     Args:
-        results: of any number of configurations.
+        results: of any number of configurations; those without the tuning are left out.
         pairs: configurations to compare; a pair needs two seeds that both of them have.
         tuning: a name in `TUNINGS`.
         n_samples: bootstrap samples of the test clips.
@@ -168,8 +179,11 @@ def compare_results(
     {}
     """
     runs: dict[str, dict[int, RunResult]] = {}
+    if results:
+        choose("tuning", tuning, list_tunings(results))
     for result in results:
-        choose("tuning", tuning, list(result.counts))
+        if tuning not in result.counts:
+            continue
         runs.setdefault(result.configuration, {})[result.seed] = result
     seeds = {configuration: sorted(by_seed) for configuration, by_seed in runs.items()}
     summaries = {

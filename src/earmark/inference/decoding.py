@@ -11,6 +11,10 @@ For each class the steps are, in this order:
 4. gap filling: two events with a gap of up to `max_gap` between them become one.
 5. minimum length: events shorter than `min_duration` are dropped.
 
+With a `segment` the scores of whole segments, one for each stretch of so many seconds, stand in
+place of those of frames in all of these steps (`earmark.inference.segments`); it is the same for
+all classes.
+
 Every comparison is >=, in float64. At the edge of a recording the median mirrors the frames, the
 edge frame included: an event that reaches the edge is taken to continue beyond it, so it needs only
 half the length that one inside needs to survive, and what survives keeps its length. A median and a
@@ -35,6 +39,7 @@ from numpy.typing import NDArray
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
 from earmark.frames import Floats, FrameGrid, FrameScores, Indices, Reals
+from earmark.inference.segments import pool_segments
 
 Mask = NDArray[np.bool_]
 
@@ -53,6 +58,7 @@ class Rule:
         min_duration: events shorter than this are dropped.
         max_gap: gaps up to this are filled.
         clip_threshold: what the clip-level score must reach for any event; 0 is no threshold.
+        segment: length of segments that are decided as a whole; 0 decides each frame.
 
     >>> Rule(median=0.4).threshold
     0.5
@@ -64,6 +70,7 @@ class Rule:
     min_duration: float = 0.0
     max_gap: float = 0.0
     clip_threshold: float = 0.0
+    segment: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -115,6 +122,9 @@ class Decoding:
             raise SettingError(
                 f"rules must be {len(self.labels)} rules, one per label. Got {self.rules!r}."
             )
+        lengths = sorted({rule.segment for rule in self.rules})
+        if len(lengths) > 1:
+            raise SettingError(f"segment must be the same for all classes. Got {lengths}.")
 
     @classmethod
     def uniform(
@@ -134,6 +144,23 @@ class Decoding:
             choose("setting of a rule", name, RULE_FIELDS)
         low = threshold if low_threshold is None else low_threshold
         return cls(tuple(labels), (Rule(threshold, low, **settings),) * len(labels))
+
+    @property
+    def segment(self) -> float:
+        """Seconds of the segments that are decided as a whole; 0 decides each frame.
+
+        >>> Decoding.uniform(["dog"], segment=1.0).segment
+        1.0
+        """
+        return self.rules[0].segment if self.rules else 0.0
+
+    def with_segment(self, segment: float) -> "Decoding":
+        """Return this decoding with segments of another length.
+
+        >>> Decoding.uniform(["dog"]).with_segment(1.0)["dog"].segment
+        1.0
+        """
+        return Decoding(self.labels, tuple(replace(rule, segment=segment) for rule in self.rules))
 
     def __getitem__(self, label: str) -> Rule:
         return self.rules[self.labels.index(choose("label", label, self.labels))]
@@ -202,12 +229,17 @@ class Decoding:
         return Decoding(self.labels, tuple(rules))
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return label -> its rule as plain values, for a file.
+        """Return label -> its rule as plain values, for a file; without segments none is named.
 
         >>> Decoding.from_dict(Decoding.uniform(["dog"]).to_dict()) == Decoding.uniform(["dog"])
         True
         """
-        return {label: asdict(self[label]) for label in self.labels}
+        # Versions of Earmark that know no segments read what has none.
+        left_out = () if self.segment else ("segment",)
+        return {
+            label: {name: x for name, x in asdict(self[label]).items() if name not in left_out}
+            for label in self.labels
+        }
 
     @classmethod
     def from_dict(cls, rules: Mapping[str, Mapping[str, float]]) -> "Decoding":
@@ -258,7 +290,7 @@ def decode_events(scores: FrameScores, decoding: Decoding) -> list[Event]:
             f"The decoding is of {', '.join(decoding.labels)}, the scores are of "
             f"{', '.join(scores.labels)}."
         )
-    finder = RunFinder([scores])
+    finder = RunFinder([pool_segments(scores, decoding.segment)])
     events = []
     for column, (label, rule) in enumerate(zip(decoding.labels, decoding.rules, strict=True)):
         starts, stops = finder.find(column, rule)

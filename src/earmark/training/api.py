@@ -8,7 +8,7 @@ Conventions: everything that a training writes is in its output folder: features
 import logging
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +19,18 @@ from earmark.data.encoded import read_encoder
 from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
-from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError
+from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError, choose
 from earmark.formats.events import read_events
 from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector, name_recordings
-from earmark.inference.tuning import TuningResult, calibrated, tune_decoding
+from earmark.inference.tuning import (
+    TuningResult,
+    calibrated,
+    tune_as_published,
+    tune_decoding,
+)
 from earmark.runtime.device import resolve_device
 from earmark.runtime.progress import ProgressBar
 from earmark.training.checkpoint import CHECKPOINT
@@ -200,6 +205,7 @@ def tune(
     strong: bool = False,
     shared: bool = False,
     start: Decoding | None = None,
+    decision: str = "tuned",
     negatives: PathLike | Iterable[PathLike] | None = None,
     max_false_per_minute: float | None = None,
     **choices: Any,
@@ -220,6 +226,8 @@ def tune(
         shared: tune one clip-level threshold for all classes on tags, for the best micro F1, and
             nothing else.
         start: where the search starts; by default the decoding of the detector.
+        decision: "tuned", or "published": the decision stage that the network was published with
+            (`earmark.inference.tuning.DECISIONS`), which replaces the decoding.
         negatives: files or folders of recordings without any of the classes.
         max_false_per_minute: limit of false events per minute in the negatives.
         choices: passed to `earmark.inference.tuning.tune_decoding`.
@@ -233,15 +241,7 @@ def tune(
     >>> tuned.supervision
     'weak'
     """
-    if shared:
-        one_threshold = {"shared": True, "threshold_from": "start", "objective": "f_measure"}
-        other = [name for name, value in choices.items() if one_threshold.get(name) != value]
-        if strong or other:
-            raise SettingError(
-                "One clip-level threshold for all classes is tuned on tags, for f_measure; leave "
-                f"out {', '.join(['strong'] * strong + other)}."
-            )
-        choices = one_threshold
+    choices = _checked_choices(decision, shared, strong, start, choices)
     if max_false_per_minute is not None and negatives is None:
         raise SettingError(
             "max_false_per_minute needs negatives=..., recordings without any of the classes."
@@ -266,13 +266,19 @@ def tune(
     if strong:
         events = read_events(table)
         labelled = {"reference": [events[file] for file in clips.files]}
-    tuned = tune_decoding(
-        scores,
-        start=start or detector.bundle.decoding,
-        groups=_folds_of(table, clips.files),
-        **labelled,
-        **choices,
-    )
+    if decision == "published":
+        tuned = tune_as_published(
+            detector.bundle.model_config, scores, clips.tags, labelled.get("reference"),
+            detector.bundle.decoding,
+        )  # fmt: skip
+    else:
+        tuned = tune_decoding(
+            scores,
+            start=start or detector.bundle.decoding,
+            groups=_folds_of(table, clips.files),
+            **labelled,
+            **choices,
+        )
     if not tuned.is_adopted and start is None and negatives is None:
         return detector, tuned
     empty: list[FrameScores] = []
@@ -283,6 +289,29 @@ def tune(
     bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
     bundle = calibrated(bundle, scores, empty, max_false_per_minute, **labelled)
     return Detector(bundle, detector.ensemble.device, detector.ensemble.threads), tuned
+
+
+def _checked_choices(
+    decision: str, shared: bool, strong: bool, start: Decoding | None, choices: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the choices of a tuning; raise if they do not go together."""
+    choose("decision", decision, ("published", "tuned"))
+    if decision == "published":
+        given = {"shared": shared, "start": start, **choices}
+        if wrong := [name for name, value in given.items() if value]:
+            raise SettingError(
+                f"The published decision stage has no choices: leave out {', '.join(wrong)}."
+            )
+    if not shared:
+        return dict(choices)
+    one_threshold = {"shared": True, "threshold_from": "start", "objective": "f_measure"}
+    other = [name for name, value in choices.items() if one_threshold.get(name) != value]
+    if strong or other:
+        raise SettingError(
+            "One clip-level threshold for all classes is tuned on tags, for f_measure; leave "
+            f"out {', '.join(['strong'] * strong + other)}."
+        )
+    return one_threshold
 
 
 def _train_teacher(chosen: Settings, folder: Path, run: RunConfig, **data: Any) -> Path:

@@ -119,12 +119,7 @@ class Settings:
         if config is not None:
             given |= _merge(tree, read_toml(Path(config)), str(config))
         for override in [overrides] if isinstance(overrides, str) else overrides:
-            name, equals, text = override.partition("=")
-            section, dot, key = name.strip().partition(".")
-            if not equals or not dot:
-                raise SettingError(f"An override is section.field=value. Got {override!r}.")
-            changes = {section: {key: _parse(text.strip())}}
-            given |= _merge(tree, changes, f"override {override!r}")
+            given |= _merge(tree, parse_override(override), f"override {override!r}")
         settings = cls._finish(tree, given)
         lowered = settings.features.f_max < PRESETS[preset].features.f_max
         if lowered and features is None and "features.f_max" not in given:
@@ -249,6 +244,19 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
             tree[section][key] = value
             given.add(f"{section}.{key}")
     return given
+
+
+def parse_override(override: str) -> dict[str, dict[str, Any]]:
+    """Return what an override 'section.field=value' changes, as `Settings.changed` takes it.
+
+    >>> parse_override("training.max_epochs=20")
+    {'training': {'max_epochs': 20}}
+    """
+    name, equals, text = override.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not equals or not dot:
+        raise SettingError(f"An override is section.field=value. Got {override!r}.")
+    return {section: {key: _parse(text.strip())}}
 
 
 def _parse(text: str) -> Any:

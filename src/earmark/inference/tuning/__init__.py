@@ -32,12 +32,22 @@ gain is not above its standard error, the start is returned: `is_adopted` is Fal
 Tuning then calibrates the scores of events (`calibrate`), and may lower or raise all thresholds to
 keep a limit of false events (`operating_point`).
 
+Some networks were published with a decision stage of their own (`decisions`), which needs no search
+of this kind: `tune_as_published` makes it.
+
 Whatever is found is never worse than `start` on the data it was tuned on, unless it is shared.
 """
 
 from earmark.inference.tuning.calibrate import CalibrationResult, fit_calibration
 from earmark.inference.tuning.calibrated import calibrated
 from earmark.inference.tuning.cross_validation import CrossValidation
+from earmark.inference.tuning.decisions import (
+    DECISIONS,
+    Decision,
+    decide_as_published,
+    has_decision,
+    tune_as_published,
+)
 from earmark.inference.tuning.defaults import DEFAULTS, default_rule
 from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.objectives import OBJECTIVES
@@ -51,19 +61,24 @@ from earmark.inference.tuning.tune import (
 )
 
 __all__ = [
+    "DECISIONS",
     "DEFAULTS",
     "OBJECTIVES",
     "CalibrationResult",
     "ClassReport",
     "CrossValidation",
+    "Decision",
     "SearchGrid",
     "TuningResult",
     "calibrated",
+    "decide_as_published",
     "default_rule",
     "describe_tuning",
     "find_sensitivity",
     "fit_calibration",
+    "has_decision",
     "sweep_sensitivity",
+    "tune_as_published",
     "tune_clip_thresholds",
     "tune_decoding",
 ]

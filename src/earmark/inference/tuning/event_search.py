@@ -189,8 +189,10 @@ class EventSearch(Search):
                         best, best_value = option, own
 
         threshold = self.centre[at].threshold
+        shortest, smallest = min(grid.min_duration), min(grid.max_gap)  # 0, if they may be
         for median in dict.fromkeys((start.median, *grid.median)):
-            plain = Rule(threshold, threshold, median, clip_threshold=start.clip_threshold)
+            clip_threshold = start.clip_threshold
+            plain = Rule(threshold, threshold, median, shortest, smallest, clip_threshold)
             if highest - self.penalty(at, plain) > best_value:  # its threshold alone costs nothing
                 thresholds = self.plain_thresholds(at, plain, share)
                 choose_from(with_threshold(plain, own) for own in thresholds)

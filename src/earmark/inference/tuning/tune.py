@@ -8,6 +8,7 @@ from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, Rule
+from earmark.inference.segments import pool_segments
 from earmark.inference.tuning.cross_validation import CrossValidation, cross_validate
 from earmark.inference.tuning.defaults import default_rule
 from earmark.inference.tuning.event_search import CollarSearch, SearchGrid, SegmentSearch
@@ -17,6 +18,7 @@ from earmark.inference.tuning.tag_search import TagSearch
 
 SHRINKAGE = 1.0  # a unit of distance weighs as one clip; chosen with benchmarks/tuning.py
 N_FOLDS = 5
+PUBLISHED = "published"  # objective of a decision stage that was published: nothing is maximised
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class TuningResult:
 
     Args:
         decoding: the best found, or the start where cross-validation shows no gain.
-        supervision: "weak" (tags) or "strong" (events).
-        objective: what was maximised; an error rate, minimised.
+        supervision: "weak" (tags) or "strong" (events); "none" if there was nothing to search.
+        objective: what was maximised (an error rate, minimised); "published" is the decision stage
+            of the network's authors.
         score: of `decoding` on the tuning data.
         start_score: of the start.
         classes: label -> its report.
@@ -135,7 +138,10 @@ def tune_decoding(
     if not scores:
         raise SettingError("Tuning needs the scores of one clip or more.")
     labels = scores[0].labels
-    start = Decoding.uniform(labels) if start is None else start
+    given = Decoding.uniform(labels) if start is None else start
+    # With segments, all of the search is on their scores.
+    segment, start = given.segment, given.with_segment(0.0)
+    scores = [pool_segments(own, segment) for own in scores]
     for at, each in enumerate(scores):
         if each.labels != start.labels:
             raise SettingError(
@@ -185,7 +191,7 @@ def tune_decoding(
         if not tested.is_gain:
             rules = list(search.start)
     return TuningResult(
-        Decoding(search.labels, tuple(rules)),
+        Decoding(search.labels, tuple(rules)).with_segment(segment),
         search.supervision,
         objective if tags is None else f"clip_{objective}",
         search.score(rules),
@@ -242,6 +248,12 @@ def describe_tuning(tuned: TuningResult, calibrated: bool = False) -> str:
     'nothing changed: f_measure 0.590 -> 0.800 on the clips tuned on, but cross-validated 0.590 ...
     """
     tested = tuned.cross_validation
+    if tuned.objective == PUBLISHED:
+        labels = {"none": "no labels were needed", "weak": "from tags", "strong": "from events"}
+        return (
+            f"decides as published ({labels[tuned.supervision]}), F1 of tags "
+            f"{tuned.start_score:.3f} -> {tuned.score:.3f} on the validation clips"
+        )
     source = f"tuned from {tuned.supervision} labels, {tuned.objective}"
     if tested is None:
         return f"{source} {tuned.start_score:.3f} -> {tuned.score:.3f} on the clips tuned on"

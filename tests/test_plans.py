@@ -1,0 +1,37 @@
+"""Every plan of benchmarks/ runs from nothing by one command, on a few short scenes."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from earmark.config import read_toml
+from earmark.experiments.configurations import read_configurations
+from earmark.experiments.run import RunResult
+from earmark.experiments.table3 import PAPER, SYSTEMS
+
+REPO = Path(__file__).parent.parent
+PLANS = [path for path in sorted(REPO.glob("benchmarks/*.toml")) if "data" in read_toml(path)]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_a_plan_runs_from_nothing(plan, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(REPO))
+    monkeypatch.setattr(sys, "argv", ["sample", str(plan), "--out", str(tmp_path)])
+    from benchmarks.sample import main
+
+    main()
+    printed = capsys.readouterr().out
+    configurations = read_configurations(plan)
+    results = [RunResult.read(path) for path in (tmp_path / "results").glob("*-seed0.json")]
+    stored = {x.stored_as or name for name, x in configurations.items()}
+    assert {result.configuration for result in results} == stored
+    assert all(f"| {name} | 1 | " in printed for name in configurations)
+
+
+def test_the_plan_of_table_3_has_every_system_and_ours():
+    configurations = read_configurations(REPO / "benchmarks" / "systems.toml")
+    assert set(configurations) == {*SYSTEMS, *PAPER}
+    for name in SYSTEMS:
+        assert configurations[name].preset == f"{name}-fast"
+    assert {x.seeds for x in configurations.values()} == {3}
