@@ -8,15 +8,17 @@ from torch.autograd import gradcheck
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
 from earmark.nn.layers import (
+    NORMS,
     AveragePool,
-    BiGRU,
     Convolution,
     Dropout,
     MaskedBatchNorm,
     MaxPool,
     fill_padding,
+    initialise,
     zero_padding,
 )
+from earmark.nn.recurrent import BiGRU, GatedBiGRU
 from earmark.runtime.switch import KERNELS, VARIABLE
 
 MASK = torch.arange(10) < torch.tensor([[10], [4], [0]])
@@ -183,6 +185,67 @@ def test_a_fused_convolution_gives_the_same_with_and_without_a_mask(gated, mask)
     )
 
 
+@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("mel_stride", [1, 2])
+def test_a_convolution_has_its_norm_where_it_is_wanted_also_fused(norm, gated, mel_stride, mask):
+    layer = Convolution(2, 3, 3, gated=gated, norm=norm, bias=True, mel_stride=mel_stride).double()
+    maps = zero_padding(random(3, 2, 10, 6).double(), mask)
+    layer(maps, mask)
+    if layer.norm is not None:
+        torch.nn.init.normal_(layer.norm.bias)
+    layer.eval()
+    own = nn.Identity() if layer.norm is None else layer.norm
+
+    def unit(maps):
+        return maps[:, :3] * maps[:, 3:].sigmoid() if gated else maps.clamp(min=0)
+
+    edges = (1, 1) if mel_stride == 1 else (0, 1)  # of 6 mels, every second from the first
+    padded = F.pad(maps, (*edges, 1, 1))
+    want = F.conv2d(
+        padded, layer.convolution.weight, layer.convolution.bias, stride=(1, mel_stride)
+    )
+    want = own(unit(want)) if norm == "after" else unit(own(want))
+    want = zero_padding(want, mask)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    torch.testing.assert_close(layer(maps, mask)[0], want)
+    torch.testing.assert_close(layer.fused()(maps, mask)[0], want)
+    assert all(value.equal(before[name]) for name, value in layer.state_dict().items())
+    described = layer.describe((2, 10, 6))
+    assert described.shape == want.shape[1:]
+    assert described.operations == layer.convolution.weight.numel() * 10 * (6 // mel_stride)
+    assert described == layer.fused().describe((2, 10, 6))._replace(
+        n_parameters=described.n_parameters
+    )
+
+
+@pytest.mark.parametrize("n_mels", [5, 8])
+def test_a_stride_takes_the_mels_that_tensorflow_takes(n_mels):
+    """Of 8 mels the groups start at 0, 2, 4, 6; of 5 at -1, 1, 3."""
+    layer = Convolution(1, 1, 3, gated=False, norm="none", mel_stride=2)
+    torch.nn.init.zeros_(layer.convolution.weight)
+    layer.convolution.weight.data[0, 0, 1, 0] = 1  # the first mel of a group
+    mels = torch.arange(1.0, n_mels + 1).expand(1, 1, 1, n_mels)
+    first = {8: [1, 3, 5, 7], 5: [0, 2, 4]}[n_mels]
+    assert layer(mels)[0].flatten().tolist() == first
+
+
+def test_first_weights_are_those_of_xavier_and_orthogonal_in_a_gru():
+    torch.manual_seed(0)
+    network = nn.ModuleList([Convolution(4, 8, 5, False, "none", bias=True), BiGRU(6, 4)])
+    initialise(network)
+    weight, limit = network[0].convolution.weight, (6 / (25 * (4 + 8))) ** 0.5
+    assert limit * 0.95 < weight.abs().max() <= limit
+    assert not network[0].convolution.bias.any()
+    for name, parameter in network[1].named_parameters():
+        if "bias" in name:
+            assert not parameter.any()
+        else:
+            columns = parameter.shape[1]
+            torch.testing.assert_close(parameter.T @ parameter, torch.eye(columns))
+
+
 def test_a_gru_starts_backwards_at_the_last_valid_frame():
     gru, features = BiGRU(4, 3).double(), random(3, 10, 4).double()
     hidden = gru(features, MASK)
@@ -190,3 +253,17 @@ def test_a_gru_starts_backwards_at_the_last_valid_frame():
     torch.testing.assert_close(hidden[:1], gru(features[:1]))
     torch.testing.assert_close(hidden[1:2, :4], gru(features[1:2, :4]))
     assert hidden[1, 4:].eq(0).all()
+
+
+def test_a_gated_gru_is_the_product_of_a_value_and_a_gate_between_0_and_1():
+    gru, features = GatedBiGRU(4, 3).double(), random(3, 10, 4).double()
+    hidden = gru(features, MASK)
+    gate = (1 + gru.gate(features, MASK)) / 2
+    assert gate.min() > 0
+    assert gate.max() < 1
+    torch.testing.assert_close(hidden, gru.value(features, MASK) * gate)
+    torch.testing.assert_close(hidden[1:2, :4], gru(features[1:2, :4]))
+    assert hidden[1, 4:].eq(0).all()
+    one, both = BiGRU(4, 3).describe((10, 4)), gru.describe((10, 4))
+    assert (both.shape, both.operations) == (one.shape, 2 * one.operations)
+    assert both.n_parameters == sum(p.numel() for p in gru.parameters())

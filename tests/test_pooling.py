@@ -40,6 +40,7 @@ ALL = [
     for name, rule in itertools.product(POOLINGS, STAGE_WEIGHTS)
     if name in MEANS or rule != "learned"
 ]
+ATTENTIONS = [name for name in POOLINGS if name.endswith("attention")]
 every_pooling = pytest.mark.parametrize(("name", "rule"), ALL)
 
 
@@ -120,6 +121,29 @@ def test_functions_and_modules_are_equal(stages):
     assert attention_pool(x, logits, mask, stages, "classes").equal(
         class_attention_pool(x, logits, mask, stages)
     )
+
+
+def test_attention_from_probabilities_is_surreys_formula():
+    x, _ = bags(33)
+    layer = make("probs-attention", ()).weighting.layer
+    logits = x.numpy() @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+    w = np.exp(logits) / np.exp(logits).sum(2, keepdims=True)
+    want = (w * x.numpy()).sum(1) / np.clip(w, 1e-7, 1).sum(1)
+    got = make("probs-attention", ())(x).detach().numpy()
+    np.testing.assert_allclose(got, want, atol=1e-13)
+    assert POOLINGS["probs-attention"].mixes_classes
+
+
+def test_sigmoid_attention_is_the_formula_of_gccaps():
+    x, u = bags(33)
+    pooling = make("sigmoid-attention", ())
+    torch.nn.init.constant_(pooling.weighting.layer.bias, -15.0)  # some weights are cut at 1e-7
+    logits = pooling.weighting.layer(20 * u).detach().numpy()
+    a = np.clip(1 / (1 + np.exp(-logits)), 1e-7, 1)
+    assert (a == 1e-7).any()
+    want = (a * x.numpy()).sum(1) / a.sum(1)
+    np.testing.assert_allclose(pooling(x, 20 * u).detach().numpy(), want, atol=1e-13)
+    assert not POOLINGS["sigmoid-attention"].mixes_classes
 
 
 def test_every_pooling_has_a_function_in_the_package_that_documents_itself():
@@ -515,11 +539,9 @@ def test_long_bags_in_half_precision_are_exact_to_the_last_rounding(name, dtype)
     pooling = make(name, (), dtype=dtype)
     with torch.no_grad():
         got = pooling(x, u)
-        if pooling.weighting.needs_hidden:  # the layer itself may round; what follows may not
-            logits = pooling.weighting.layer(u).double()
-            want = FUNCTIONS[f"{name.replace('-', '_')}_pool"](x.double(), logits)
-        else:
-            want = make(name, ())(x.double())
+        # The layer on `hidden` itself may round; what follows may not.
+        arguments = [value.double() for value in pooling.weighting.arguments(u)]
+        want = FUNCTIONS[f"{name.replace('-', '_')}_pool"](x.double(), *arguments)
     torch.testing.assert_close(got.double(), want, atol=0, rtol=0.51 * torch.finfo(dtype).eps)
 
 
@@ -589,7 +611,7 @@ def test_a_stage_of_one_frame_changes_nothing():
         (lambda: make("linear", rule="learned")(bags(4)[0]), "needs hidden .* Got None"),
         *(
             (lambda name=name: make(name)(bags(4)[0][..., :2], bags(4)[1]), "n_classes=3. Got .* 2")
-            for name in ("attention", "class-attention", "auto", "power")
+            for name in (*ATTENTIONS, "auto", "power")
         ),
         (
             lambda: make("linear", rule="learned")(bags(4)[0][..., :1], bags(4)[1]),

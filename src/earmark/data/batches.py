@@ -18,8 +18,11 @@ from torch.nn.utils.rnn import pad_sequence
 from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
-from earmark.errors import SettingError
+from earmark.errors import SettingError, choose
 from earmark.frames import FrameGrid
+
+CLASS_ORDERS = ("rounds", "random")
+MOST_DRAWS = 5  # of a class in a round
 
 
 def pad_batch(clips: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -102,16 +105,33 @@ def combine_seeds(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def epoch_order(targets: Tensor, seed: int, epoch: int, balanced: bool = False) -> list[int]:
+def epoch_order(
+    targets: Tensor,
+    seed: int,
+    epoch: int,
+    balanced: bool = False,
+    class_ratio: int = 0,
+    class_order: str = CLASS_ORDERS[0],
+) -> list[int]:
     """Return the order of the clips in an epoch: each clip once, or balanced over the classes.
 
     Balanced: each round takes one clip of every class, classes and clips in random order; clips
     without tags count as one more class. Some clips then occur several times and others not at all.
 
+    Args:
+        targets: (clips, classes).
+        seed: of the training.
+        epoch: its number.
+        balanced: over the classes.
+        class_ratio: if above 0, a round takes more clips of frequent classes: see `class_draws`.
+        class_order: with "random" there are no rounds, and the class of each clip is drawn with a
+            probability in proportion to its number in a round.
+
     >>> targets = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]])
     >>> epoch_order(targets, seed=0, epoch=0, balanced=True).count(9)
     5
     """
+    choose("order of classes", class_order, CLASS_ORDERS)
     rng = np.random.default_rng(combine_seeds(seed, epoch))
     n_clips = len(targets)
     if not balanced:
@@ -119,14 +139,32 @@ def epoch_order(targets: Tensor, seed: int, epoch: int, balanced: bool = False) 
     untagged = (targets.sum(1, keepdim=True) == 0).to(targets.dtype)
     columns = torch.cat([targets, untagged], 1).numpy().T > 0.5
     members = [np.flatnonzero(column) for column in columns if column.any()]
+    draws = [class_draws(len(rows), class_ratio) for rows in members]
+    one_round = np.repeat(np.arange(len(members)), draws)
     queues: list[list[int]] = [[] for _ in members]
     order: list[int] = []
     while len(order) < n_clips:
-        for kind in rng.permutation(len(members)):
+        if class_order == "random":
+            kinds = rng.choice(one_round, n_clips)
+        else:
+            kinds = one_round[rng.permutation(len(one_round))]
+        for kind in kinds:
             if not queues[kind]:
                 queues[kind] = [int(row) for row in rng.permutation(members[kind])]
             order.append(queues[kind].pop())
     return order[:n_clips]
+
+
+def class_draws(n_clips: int, class_ratio: int) -> int:
+    """Return how many clips of a class of `n_clips` a round of balanced sampling takes.
+
+    One, and one more per `class_ratio` clips, up to 5: the classes of the DCASE 2017 systems of
+    Surrey and GCCaps, with 1,000. With a ratio of 0 all classes are equal.
+
+    >>> [class_draws(n_clips, 1000) for n_clips in (999, 1000, 3999, 26000)]
+    [1, 2, 4, 5]
+    """
+    return min(n_clips // class_ratio + 1, MOST_DRAWS) if class_ratio else 1
 
 
 def split_rows(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:

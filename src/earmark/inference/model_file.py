@@ -162,8 +162,11 @@ class Bundle:
         for label in labels:
             choose("label", label, self.labels)
         if self.model_config.mixes_classes:
-            what = self.model_config.pooling_name or self.model_config.network
-            raise SettingError(f"The pooling {what} weighs classes against each other.")
+            network, pooling = self.model_config.network, self.model_config.pooling_name
+            raise SettingError(
+                f"The network {network} with the pooling {pooling} weighs classes against each "
+                "other; use it with all of its classes."
+            )
         rows = torch.tensor([self.labels.index(label) for label in labels])
         axes = self.model_config.class_axes()
         weights = {

@@ -11,8 +11,10 @@ from math import prod
 from torch import Tensor
 
 from earmark.errors import SettingError
-from earmark.nn.layers import BiGRU, Classifier, Dropout, Layer, MapLayer, Maps, fill_padding
+from earmark.nn.capsules import ClassCapsules
+from earmark.nn.layers import Classifier, Dropout, Layer, MapLayer, Maps, fill_padding
 from earmark.nn.network import Network, NetworkConfig, Prediction
+from earmark.nn.recurrent import BiGRU, GatedBiGRU
 from earmark.pooling import POOLINGS, Pooling
 from earmark.pooling.module import check_pooling
 
@@ -26,7 +28,7 @@ class FrameNetworkConfig(NetworkConfig):
     """
 
     dropout: float
-    n_recurrent: int
+    n_recurrent: int = 0  # a network without a choice has no GRU
     pooling: str
     stages: tuple[int, ...]
     stage_weights: str
@@ -59,7 +61,8 @@ class FrameNetwork(Network):
     """
 
     config: FrameNetworkConfig
-    recurrent: BiGRU | None
+    recurrent: BiGRU | GatedBiGRU | None
+    classifier: Classifier | ClassCapsules
 
     def finish(self) -> None:
         """Add what follows the layers of maps."""
@@ -69,12 +72,20 @@ class FrameNetwork(Network):
         self.dropout = Dropout(config.dropout)  # in place of the GRU
         self.register_module("recurrent", None)
         if config.n_recurrent:
-            self.recurrent = BiGRU(n_hidden, config.n_recurrent)
+            self.recurrent = self.make_recurrent(n_hidden)
             n_hidden = 2 * config.n_recurrent
-        self.classifier = Classifier(n_hidden, config.n_classes)
+        self.classifier = self.make_classifier(n_hidden)
         self.pooling = Pooling(
             config.pooling, config.stages, config.stage_weights, n_hidden, config.n_classes
         )
+
+    def make_recurrent(self, n_features: int) -> BiGRU | GatedBiGRU:
+        """Return the recurrent layer, of `n_recurrent` per direction, on so many features."""
+        return BiGRU(n_features, self.config.n_recurrent)
+
+    def make_classifier(self, n_hidden: int) -> Classifier | ClassCapsules:
+        """Return the layer that makes frame probabilities of so many hidden values per frame."""
+        return Classifier(n_hidden, self.config.n_classes)
 
     @abstractmethod
     def map_layers(self) -> list[tuple[str, MapLayer]]:
@@ -98,12 +109,23 @@ class FrameNetwork(Network):
 
     def classify(self, features: Tensor, mask: Tensor | None = None) -> Prediction:
         """Run the GRU, the classifier and the pooling; see `Network.classify`."""
-        if self.recurrent is None:
-            hidden = self.dropout.drop(features)
-        else:
-            hidden = self.recurrent(features, mask)
+        hidden = self.recur(features, mask)
         frame_probs = self.classifier(hidden, mask)
         return Prediction(self.pooling(frame_probs, hidden, mask), frame_probs, hidden, mask)
+
+    def recur(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Run the GRU, or dropout in its place: what the classifier and the pooling take.
+
+        >>> import torch
+        >>> from earmark.nn.model import Model, ModelConfig
+        >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
+        >>> model.recur(torch.zeros(2, 125, 96)).shape
+        torch.Size([2, 125, 128])
+        """
+        if self.recurrent is None:
+            return self.dropout.drop(features)
+        hidden: Tensor = self.recurrent(features, mask)
+        return hidden
 
     def layers(self, n_input_frames: int) -> list[Layer]:
         """See `Network.layers`."""

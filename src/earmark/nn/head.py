@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from earmark.errors import SettingError
+from earmark.nn.blocks import check_odd
 from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer
 
@@ -57,8 +57,7 @@ class HeadConfig(FrameNetworkConfig):
         object.__setattr__(self, "stages", tuple(self.stages))
         sizes = [self.n_features, self.input_pool, self.n_hidden, self.kernel]
         self.check([*sizes, self.n_convolutions + 1])
-        if self.kernel % 2 == 0:
-            raise SettingError(f"kernel must be odd, to keep frames in place. Got {self.kernel}.")
+        check_odd(self.kernel)
         self.check_shares("input_dropout")
 
     def build(self) -> "Head":

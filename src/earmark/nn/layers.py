@@ -9,18 +9,20 @@ layer drops it. At padding, maps are zero before every convolution, as beyond th
 `fused()` returns the layer for inference; layers without anything to fuse return themselves.
 """
 
+from copy import deepcopy
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from torch.nn.utils.fusion import fuse_conv_bn_eval
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from earmark.errors import choose
 from earmark.frames import pooled_length
 from earmark.runtime import kernels
 from earmark.runtime.kernels import Size
 
+NORMS = ("before", "after", "none")  # places of a batch norm: the unit that follows, or none
 MOMENTUM = 0.1  # torch's default: the weight of a batch in the running statistics
 
 Maps = tuple[Tensor, Tensor | None]  # maps and mask
@@ -60,48 +62,99 @@ class Convolution(MapLayer):
 
     A gated one computes twice the maps and multiplies the first half by the sigmoid of the second.
 
-    Shape: (batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding.
+    Shape: (batch, n_in, frames, mels) -> (batch, n_out, frames, mels), zero at padding; with a
+    `mel_stride` of 2, every second mel.
+
+    Args:
+        n_in: maps of the input.
+        n_out: maps of the output.
+        kernel: size in frames and mels; an even one has one more neighbour behind than in front.
+        gated: with a gated linear unit, otherwise with a rectifier.
+        norm: where the batch norm is, "before" or "after" that unit, or "none".
+        bias: whether the convolution has a bias of its own.
+        mel_stride: mels from one output to the next.
 
     >>> maps, mask = Convolution(1, 8, kernel=3, gated=True)(torch.zeros(2, 1, 50, 40))
     >>> maps.shape
     torch.Size([2, 8, 50, 40])
     """
 
+    norm: "MaskedBatchNorm | None"
+
     def __init__(
-        self, n_in: int, n_out: int, kernel: int | Size, gated: bool, bias: bool = False
+        self,
+        n_in: int,
+        n_out: int,
+        kernel: int | Size,
+        gated: bool,
+        norm: str = "before",
+        bias: bool = False,
+        mel_stride: int = 1,
     ) -> None:
         super().__init__()
         n_filters = 2 * n_out if gated else n_out
         self.n_out, self.gated = n_out, gated
+        self.norm_place = choose("place of the batch norm", norm, NORMS)
         self.kind = "gated convolution" if gated else "convolution"
-        size = (kernel, kernel) if isinstance(kernel, int) else kernel
-        # An even kernel has one more neighbour behind than in front: padded by half of it on both
-        # sides, there is one output too many, the first. (Padding "same" would copy the input.)
-        self.extra = (1 - size[0] % 2, 1 - size[1] % 2)
-        padding = (size[0] // 2, size[1] // 2)
-        self.convolution = nn.Conv2d(n_in, n_filters, size, padding=padding, bias=bias)
-        self.norm = MaskedBatchNorm(n_filters)
+        frames, mels = (kernel, kernel) if isinstance(kernel, int) else kernel
+        # With a stride, mels are padded in `convolve`. An even kernel, padded by half of it on both
+        # sides, has one output too many, the first. (Padding "same" would copy its input.)
+        padding = (frames // 2, mels // 2 if mel_stride == 1 else 0)
+        self.extra = (1 - frames % 2, 1 - mels % 2 if mel_stride == 1 else 0)
+        self.convolution = nn.Conv2d(
+            n_in, n_filters, (frames, mels), (1, mel_stride), padding, bias=bias
+        )
+        self.register_module("norm", None)
+        if norm != "none":
+            self.norm = MaskedBatchNorm(n_filters if norm == "before" else n_out)
 
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
         """See the class."""
-        maps = self.norm(self.convolve(maps), mask)
-        return zero_padding(F.glu(maps, dim=1) if self.gated else F.relu(maps), mask), mask
+        maps = self.convolve(maps)
+        if self.norm is not None and self.norm_place == "before":
+            maps = self.norm(maps, mask)
+        maps = self.activate(maps)
+        if self.norm is not None and self.norm_place == "after":
+            maps = self.norm(maps, mask)
+        return zero_padding(maps, mask), mask
 
     def convolve(self, maps: Tensor) -> Tensor:
-        """Return the convolution alone, of the size of its input."""
+        """Return the convolution of maps and zeros beyond their edges.
+
+        With a stride, an odd number of missing mels is one more at the upper end, as in TensorFlow.
+
+        >>> layer = Convolution(1, 8, kernel=3, gated=False, norm="none", mel_stride=2)
+        >>> layer.convolve(torch.zeros(2, 1, 50, 10)).shape
+        torch.Size([2, 8, 50, 5])
+        """
+        kernel, stride = self.convolution.kernel_size[1], self.convolution.stride[1]
+        if stride > 1:
+            n_mels = maps.shape[3]
+            missing = max(0, (pooled_length(n_mels, stride) - 1) * stride + kernel - n_mels)
+            maps = F.pad(maps, (missing // 2, missing - missing // 2))
         convolved: Tensor = self.convolution(maps)
         return convolved[:, :, self.extra[0] :, self.extra[1] :]
+
+    def activate(self, maps: Tensor) -> Tensor:
+        """Apply the gated linear unit or the rectifier.
+
+        >>> Convolution(1, 1, 1, gated=False).activate(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+        """
+        return F.glu(maps, dim=1) if self.gated else F.relu(maps)
 
     def describe(self, shape: tuple[int, ...]) -> Layer:
         """See `MapLayer.describe`."""
         _, frames, mels = shape
-        weight = self.convolution.weight
+        weight, stride = self.convolution.weight, self.convolution.stride[1]
+        mels = pooled_length(mels, stride)
         return Layer(
             self.kind,
             (self.n_out, frames, mels),
             count_parameters(self),
             operations=weight.numel() * frames * mels,
             kernel=(weight.shape[2], weight.shape[3]),
+            stride=(1, stride),
         )
 
     def fused(self) -> "FusedConvolution":
@@ -110,7 +163,10 @@ class Convolution(MapLayer):
 
 
 class FusedConvolution(Convolution):
-    """A trained `Convolution` with batch norm folded into its weights, for inference.
+    """A trained `Convolution` for inference, with a batch norm before its unit in its weights.
+
+    A batch norm after the unit stays: the zeros beyond the edges of the next convolution are those
+    of normalised maps, so that its weights cannot include it.
 
     >>> layer = Convolution(1, 8, kernel=3, gated=True).eval()
     >>> maps = torch.randn(2, 1, 50, 40)
@@ -121,16 +177,20 @@ class FusedConvolution(Convolution):
     def __init__(self, layer: Convolution) -> None:
         MapLayer.__init__(self)
         self.n_out, self.gated, self.kind = layer.n_out, layer.gated, layer.kind
-        self.extra = layer.extra
-        self.convolution = fuse_conv_bn_eval(layer.convolution, layer.norm)
+        self.norm_place, self.extra = layer.norm_place, layer.extra
+        if layer.norm is not None and layer.norm_place == "before":
+            self.convolution = fuse_conv_bn_eval(layer.convolution, layer.norm)
+            self.register_module("norm", None)
+        else:
+            self.convolution = deepcopy(layer.convolution)
+            self.register_module("norm", layer.norm)
         # Channels last is the faster layout on a CPU, and maps follow the weights.
         weight = self.convolution.weight.data
         self.convolution.weight.data = weight.contiguous(memory_format=torch.channels_last)
 
-    def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
-        """See the class."""
-        maps = self.convolve(maps)
-        return zero_padding(F.glu(maps, dim=1) if self.gated else maps.relu_(), mask), mask
+    def activate(self, maps: Tensor) -> Tensor:
+        """See `Convolution.activate`; in place."""
+        return F.glu(maps, dim=1) if self.gated else maps.relu_()
 
     def fused(self) -> "FusedConvolution":
         """See `MapLayer.fused`."""
@@ -290,42 +350,6 @@ class AveragePool(GroupPool):
         return fill_padding(averaged / safe_share[:, None, :, None], mask), mask
 
 
-class BiGRU(nn.GRU):
-    """A bidirectional GRU whose backward direction starts at the last valid frame of each clip.
-
-    Shape: (batch, frames, features) -> (batch, frames, 2 * n_hidden).
-
-    >>> BiGRU(3, 8)(torch.zeros(2, 50, 3)).shape
-    torch.Size([2, 50, 16])
-    """
-
-    def __init__(self, n_in: int, n_hidden: int) -> None:
-        super().__init__(n_in, n_hidden, batch_first=True, bidirectional=True)
-
-    def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """See the class."""
-        if mask is None or not len(mask):  # packing needs at least one clip
-            hidden: Tensor = super().forward(features)[0]
-            return hidden
-        # Packing needs at least one frame per clip too; that of an empty clip is masked later.
-        lengths = mask.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(features, lengths, batch_first=True, enforce_sorted=False)
-        unpacked, _ = pad_packed_sequence(
-            super().forward(packed)[0], batch_first=True, total_length=features.shape[1]
-        )
-        return unpacked
-
-    def describe(self, shape: tuple[int, ...]) -> Layer:
-        """Return name, output shape, parameters and operations, given (frames, features)."""
-        n_weights = sum(p.numel() for name, p in self.named_parameters() if "weight" in name)
-        return Layer(
-            "Bi-GRU",
-            (shape[0], 2 * self.hidden_size),
-            count_parameters(self),
-            operations=n_weights * shape[0],
-        )
-
-
 class Classifier(nn.Linear):
     """A dense layer and a sigmoid, in single precision or better; 0 at padding.
 
@@ -376,3 +400,22 @@ def count_parameters(module: nn.Module) -> int:
     15
     """
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def initialise(network: nn.Module) -> None:
+    """Set first weights: Xavier's uniform ones, orthogonal ones in a GRU, and biases of 0.
+
+    >>> network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GRU(3, 2))
+    >>> initialise(network)
+    >>> network[0].bias.any(), network[1].bias_ih_l0.any()
+    (tensor(False), tensor(False))
+    """
+    for module in network.modules():
+        if not isinstance(module, nn.Conv2d | nn.Linear | nn.GRU):
+            continue
+        draw = nn.init.orthogonal_ if isinstance(module, nn.GRU) else nn.init.xavier_uniform_
+        for name, parameter in module.named_parameters(recurse=False):
+            if "bias" in name:
+                nn.init.zeros_(parameter)
+            else:
+                draw(parameter)

@@ -10,11 +10,16 @@ network is missing from our copy. `fast` is ours. Both turn 50 frames per second
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from itertools import pairwise
+from typing import ClassVar, cast
 
-from torch import nn
-
-from earmark.errors import SettingError, choose
+from earmark.nn.blocks import (
+    check_blocks,
+    make_blocks,
+    named_layers,
+    sizes_of_blocks,
+    tuples_for_lists,
+)
 from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer, MaxPool
 from earmark.runtime.kernels import Size
@@ -64,19 +69,10 @@ class ModelConfig(FrameNetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__:  # JSON and TOML give lists, which have no hash
-            object.__setattr__(self, name, _as_tuples(getattr(self, name)))
-        sizes = [self.n_mels, *self.input_pool, *self.channels, *self.last_pool]
-        sizes += [self.n_convolutions, self.kernel, self.last_channels]
-        sizes += [size for pool in self.pools for size in pool]
-        self.check(sizes)
-        if self.kernel % 2 == 0:
-            raise SettingError(f"kernel must be odd, to keep frames in place. Got {self.kernel}.")
-        if len(self.pools) != len(self.channels) or not self.channels:
-            raise SettingError(
-                "channels and pools must have one entry per block. "
-                f"Got channels={self.channels}, pools={self.pools}."
-            )
+        tuples_for_lists(self)
+        sizes = [self.n_mels, *self.input_pool, self.n_convolutions, self.last_channels]
+        self.check([*sizes, *self.last_pool, *sizes_of_blocks(self)])
+        check_blocks(self)
 
     def build(self) -> "Model":
         """See `NetworkConfig.build`."""
@@ -86,19 +82,6 @@ class ModelConfig(FrameNetworkConfig):
     def n_layers(self) -> int:
         """See `NetworkConfig.n_layers`."""
         return self.n_convolutions * len(self.channels)
-
-    @classmethod
-    def preset(cls, name: str, n_classes: int, **changes: Any) -> "ModelConfig":
-        """Return a named configuration, with `changes` to its fields.
-
-        >>> ModelConfig.preset("fast", n_classes=17, pooling="attention").channels
-        (16, 32, 32, 48)
-        """
-        preset = PRESETS[choose("model preset", name, PRESETS)]
-        known = set(cls.__dataclass_fields__)
-        for change in changes:
-            choose("model setting", change, known)
-        return replace(preset, n_classes=n_classes, **changes)
 
 
 class Model(FrameNetwork):
@@ -111,35 +94,31 @@ class Model(FrameNetwork):
     (torch.Size([2, 125, 3]), torch.Size([2, 3]))
     """
 
+    config: ModelConfig
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.input_pool = AveragePool(config.input_pool)
-        self.blocks = nn.ModuleList()
-        n_in = 1
-        for channels, size in zip(config.channels, config.pools, strict=True):
-            block = nn.ModuleList()
-            for _ in range(config.n_convolutions):
-                block.append(Convolution(n_in, channels, config.kernel, gated=True))
-                n_in = channels
-            block.extend([Dropout(config.dropout), MaxPool(size)])
-            self.blocks.append(block)
-        self.last = Convolution(n_in, config.last_channels, config.kernel, gated=False)
+        self.blocks = make_blocks(config.channels, config.pools, self.make_layers)
+        self.last = self.make_last(config.channels[-1])
         self.last_pool = MaxPool(config.last_pool)
         self.finish()
 
+    def make_layers(self, n_in: int, n_out: int) -> list[MapLayer]:
+        """Return the layers of a block, up to its max pooling."""
+        config, sizes = self.config, [n_in] + [n_out] * self.config.n_convolutions
+        pairs = pairwise(sizes)
+        layers = [Convolution(before, after, config.kernel, True) for before, after in pairs]
+        return [*layers, Dropout(config.dropout)]
+
+    def make_last(self, n_in: int) -> Convolution:
+        """Return the convolution that follows the blocks."""
+        return Convolution(n_in, self.config.last_channels, self.config.kernel, gated=False)
+
     def map_layers(self) -> list[tuple[str, MapLayer]]:
         """See `FrameNetwork.map_layers`."""
-        blocks = [
-            (f"block {number}, ", layer)
-            for number, block in enumerate(self.blocks, 1)
-            for layer in cast("nn.ModuleList", block)
-        ]
         first, last = ("input ", self.input_pool), [("last ", self.last), ("last ", self.last_pool)]
-        return cast("list[tuple[str, MapLayer]]", [first, *blocks, *last])
-
-
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
+        return cast("list[tuple[str, MapLayer]]", [first, *named_layers(self.blocks), *last])
 
 
 _PAPER = ModelConfig(n_classes=1)
@@ -155,3 +134,4 @@ PRESETS: dict[str, ModelConfig] = {
         n_recurrent=64,
     ),
 }
+ModelConfig.presets = PRESETS

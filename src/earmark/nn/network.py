@@ -14,6 +14,7 @@ So a clip scores the same alone and padded in a batch.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -22,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 import torch
 from torch import Tensor, nn
 
-from earmark.errors import SettingError
+from earmark.errors import SettingError, choose
 from earmark.frames import FrameGrid, pooled_length
 from earmark.nn.layers import Layer, MapLayer, Maps
 from earmark.nn.loss import clip_loss
@@ -33,7 +34,8 @@ class NetworkConfig(ABC):
 
     `network` is its name in the registry, `inputs` the field with the size of an input frame,
     `takes` the kinds of features that it takes: "log-mel", "waveform" or "encoder".
-    `learns_from_frames` is False for a network that learns from the tags of clips only.
+    `learns_from_frames` is False for a network that learns from the tags of clips only. `presets`
+    are configurations with a name.
 
     >>> from earmark.nn.model import ModelConfig
     >>> ModelConfig(n_classes=17).network
@@ -44,6 +46,7 @@ class NetworkConfig(ABC):
     inputs: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("log-mel",)
     learns_from_frames: ClassVar[bool] = True
+    presets: ClassVar[Mapping[str, "NetworkConfig"]] = {}
 
     n_classes: int
 
@@ -73,6 +76,20 @@ class NetworkConfig(ABC):
                 raise SettingError(
                     f"{name} must be at least 0 and below 1. Got {getattr(self, name)}."
                 )
+
+    @classmethod
+    def preset(cls, name: str, n_classes: int, **changes: Any) -> Self:
+        """Return a named configuration, with `changes` to its fields.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig.preset("fast", n_classes=17, pooling="attention").channels
+        (16, 32, 32, 48)
+        """
+        preset = cls.presets[choose("model preset", name, cls.presets)]
+        known = set(cast("Any", cls).__dataclass_fields__)
+        for change in changes:
+            choose("model setting", change, known)
+        return cast("Self", preset.changed(n_classes=n_classes, **changes))
 
     def changed(self, **changes: Any) -> Self:
         """Return a copy with some fields changed.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
 from earmark.errors import SettingError, choose
 from earmark.pooling.stages import (
@@ -26,6 +27,7 @@ from earmark.pooling.stages import (
 )
 
 ATTENTION_OVER = ("frames", "classes")
+SMALLEST = 1e-7  # weight of a frame under sigmoid attention, which never ignores a whole clip
 
 
 class Weighting(nn.Module):
@@ -159,7 +161,7 @@ class Attention(Weighting):
 
 
 class ClassAttention(Attention):
-    """Attention whose softmax runs over the classes of each frame, as in Surrey's system.
+    """Attention whose softmax runs over the classes of each frame.
 
     >>> probs, logits = torch.zeros(1, 1, 2), torch.tensor([[[1.0, 1.0]]])
     >>> ClassAttention.frame_weights(probs, torch.ones(1, 1, 1).bool(), logits).flatten()
@@ -179,6 +181,67 @@ class ClassAttention(Attention):
     ) -> Tensor:
         """Return the softmax of `logits` over the classes of each frame."""
         return Attention.frame_weights(frame_probs, mask, logits, over="classes")
+
+
+class ProbsAttention(Weighting):
+    """Attention over the classes of each frame from their probabilities, as Surrey released it.
+
+    >>> probs, layer = torch.zeros(1, 1, 2), (torch.zeros(2, 2), torch.zeros(2))
+    >>> ProbsAttention.frame_weights(probs, torch.ones(1, 1, 1).bool(), *layer).flatten()
+    tensor([0.5000, 0.5000])
+    """
+
+    formula = "softmax of a dense layer on x, over the classes of each frame (Surrey's system)"
+    example = (
+        "probs_attention_pool(frame_probs, weight=4 * torch.eye(2), bias=torch.zeros(2))",
+        "tensor([[0.4818, 0.7761]])",
+    )
+    parameters_text = "dense layer"
+    mixes_classes = True
+
+    def __init__(self, n_hidden: int | None, n_classes: int | None) -> None:
+        super().__init__(n_hidden, n_classes)
+        self.layer = dense_layer(n_classes, n_classes)
+
+    def arguments(self, hidden: Tensor | None) -> tuple[Tensor, ...]:
+        """See `Weighting.arguments`."""
+        return (self.layer.weight, self.layer.bias)
+
+    @staticmethod
+    def frame_weights(frame_probs: Tensor, mask: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the softmax over the classes; `weight` is (classes, classes), `bias` (classes,).
+
+        `weight` has one row per logit and one column per probability.
+        """
+        n_classes = frame_probs.shape[2]
+        check_shape("weight", weight, (n_classes, n_classes))
+        check_shape("bias", bias, (n_classes,))
+        dtype = frame_probs.dtype
+        logits = F.linear(frame_probs, weight.to(dtype), bias.to(dtype))
+        return Attention.frame_weights(frame_probs, mask, logits, over="classes")
+
+
+class SigmoidAttention(Attention):
+    """Attention whose weights are the sigmoids of a dense layer on `hidden`, as in GCCaps.
+
+    >>> probs, logits = torch.zeros(1, 2, 1), torch.tensor([[[0.0], [100.0]]])
+    >>> SigmoidAttention.frame_weights(probs, torch.ones(1, 2, 1).bool(), logits).flatten()
+    tensor([0.5000, 1.0000])
+    """
+
+    formula = "sigmoid of a dense layer on `hidden`, 1e-7 or more (GCCaps)"
+    example = (
+        "sigmoid_attention_pool(frame_probs, logits=4 * frame_probs)",
+        "tensor([[0.4068, 0.5953]])",
+    )
+
+    @staticmethod
+    def frame_weights(  # type: ignore[override]
+        frame_probs: Tensor, mask: Tensor, logits: Tensor
+    ) -> Tensor:
+        """Return the sigmoid of `logits`, or `SMALLEST` where it is smaller."""
+        check_shape("logits", logits, frame_probs.shape)
+        return logits.masked_fill(~mask, 0).to(frame_probs.dtype).sigmoid().clamp(min=SMALLEST)
 
 
 class Auto(Weighting):
@@ -301,6 +364,8 @@ POOLINGS: dict[str, type[Weighting]] = {
     "exp": Exp,
     "attention": Attention,
     "class-attention": ClassAttention,
+    "probs-attention": ProbsAttention,
+    "sigmoid-attention": SigmoidAttention,
     "auto": Auto,
     "power": Power,
     "noisy-or": NoisyOr,

@@ -8,10 +8,11 @@ import math
 import os
 from dataclasses import dataclass, replace
 
+from earmark.data.batches import CLASS_ORDERS
 from earmark.errors import SettingError, choose
 
 OPTIMIZERS = ("adam", "sgd")
-SCHEDULES = ("constant", "cosine", "plateau")
+SCHEDULES = ("constant", "cosine", "plateau", "exponential")
 CHECKPOINTS = ("best", "last")
 MONITORS = ("loss", "map", "f1")
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
@@ -39,9 +40,16 @@ class TrainingConfig:
         checkpoint: which weights to use, those of the "best" epoch or of the "last".
         seed: of initial weights, order of clips, dropout and augmentation.
         balanced: sample classes uniformly instead of clips.
-        schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs) or
-            "plateau" (halved after every `plateau` epochs without an improvement).
+        class_ratio: with `balanced`, sample frequent classes more often: a class of n clips weighs
+            min(n // class_ratio + 1, 5). 0 is uniformly.
+        class_order: with `balanced`, take the classes in "rounds", each as often as it weighs, or
+            draw the class of each clip at "random".
+        schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs), "plateau"
+            (halved after every `plateau` epochs without an improvement) or "exponential" (times
+            `decay` after every `decay_epochs` epochs).
         plateau: epochs, for that schedule.
+        decay: factor, for "exponential".
+        decay_epochs: epochs, for "exponential".
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is no clipping.
         weight_decay: decoupled, as in AdamW; 0 is plain Adam. With "sgd" it is added to the
@@ -76,8 +84,12 @@ class TrainingConfig:
     checkpoint: str = "best"
     seed: int = 0
     balanced: bool = False
+    class_ratio: int = 0
+    class_order: str = "rounds"
     schedule: str = "constant"
     plateau: int = 3
+    decay: float = 0.9
+    decay_epochs: int = 2
     warmup: float = 0.0
     gradient_clip: float = 0.0
     weight_decay: float = 0.0
@@ -97,7 +109,9 @@ class TrainingConfig:
         choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
         choose("training.monitor", self.monitor, MONITORS)
         choose("training.pseudo_labels", self.pseudo_labels, PSEUDO_LABELS)
-        for name in ("batch_size", "max_epochs", "patience", "plateau", "generations"):
+        choose("training.class_order", self.class_order, CLASS_ORDERS)
+        from_1 = ("batch_size", "max_epochs", "patience", "plateau", "decay_epochs", "generations")
+        for name in from_1:
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
         if not 0 < self.learning_rate < math.inf:
@@ -105,6 +119,7 @@ class TrainingConfig:
         rest = (
             "micro_batch",
             "min_steps",
+            "class_ratio",
             "seed",
             "warmup",
             "gradient_clip",
@@ -119,6 +134,13 @@ class TrainingConfig:
         if not 0 <= self.frame_loss_weight <= 1:
             raise SettingError(
                 f"training.frame_loss_weight must be 0 to 1. Got {self.frame_loss_weight}."
+            )
+        if not 0 < self.decay <= 1:
+            raise SettingError(f"training.decay must be above 0, up to 1. Got {self.decay}.")
+        if not self.balanced and (self.class_ratio or self.class_order != CLASS_ORDERS[0]):
+            raise SettingError(
+                "training.class_ratio and training.class_order need training.balanced=true. "
+                f"Got {self.class_ratio} and {self.class_order!r}."
             )
         if self.ema_decay >= 1:
             raise SettingError(f"training.ema_decay must be below 1. Got {self.ema_decay}.")

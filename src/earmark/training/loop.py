@@ -222,7 +222,8 @@ class _Trainer:
         config, state = self.job.settings.training, self.state
         started = time.monotonic() - state.seconds
         self.wrapped.train()
-        order = epoch_order(self.job.train.targets, config.seed, state.epoch, config.balanced)
+        targets, how = self.job.train.targets, (config.class_ratio, config.class_order)
+        order = epoch_order(targets, config.seed, state.epoch, config.balanced, *how)
         # With more processes than clips in the last batch, one would have nothing to do.
         steps = [
             r for r in split_rows(order, config.batch_size) if len(r) >= self.fabric.world_size

@@ -75,6 +75,8 @@ def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epo
     if config.schedule == "cosine":
         done = min(1.0, progress / config.max_epochs)
         return rate * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
+    if config.schedule == "exponential":
+        return rate * config.decay ** (int(progress) // config.decay_epochs)
     if config.schedule == "plateau":
         best, waited = math.inf, 0
         for row in history:

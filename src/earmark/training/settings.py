@@ -18,14 +18,13 @@ from typing import Any
 from earmark.config import build, read_toml
 from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError, choose
-from earmark.nn.emsi import EmsiConfig
 from earmark.nn.head import HeadConfig
-from earmark.nn.mlms import NETS, MlmsConfig, halved_nets
 from earmark.nn.model import PRESETS as MODELS
 from earmark.nn.network import NetworkConfig
 from earmark.nn.networks import NETWORKS, read_network
 from earmark.training.augmentation import AUGMENTATIONS, OF_WAVEFORMS, AugmentConfig
 from earmark.training.config import TrainingConfig
+from earmark.training.systems import SYSTEMS
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +42,10 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "min_steps": 0,
         "generations": 1,
         "pseudo_labels": "scores",
+        "class_ratio": 0,
+        "class_order": "rounds",
+        "decay": 0.9,
+        "decay_epochs": 2,
         "optimizer": "adam",
     }
 }
@@ -278,10 +281,6 @@ _SECTIONS: dict[str, Any] = {
     "augment": AugmentConfig,
 }
 
-_MLMS = TrainingConfig(
-    batch_size=23, optimizer="sgd", learning_rate=0.01, schedule="plateau", plateau=3
-)
-
 PRESETS: dict[str, Settings] = {
     # A first look: half the channels of "fast", no recurrent layer, a short cosine schedule.
     "quick": Settings(
@@ -321,30 +320,6 @@ PRESETS: dict[str, Settings] = {
     ),
     # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
-    # Comparators of the paper's Table 3: docs/systems.md. EMSI-like is trained as the paper's
-    # network, with classes drawn alike; a step of 32 clips has 32 to 320 windows per member.
-    "emsi-like": Settings(
-        model=EmsiConfig(n_classes=1),
-        training=TrainingConfig(batch_size=32, micro_batch=8, balanced=True),
-    ),
-    "emsi-like-fast": Settings(
-        model=EmsiConfig(n_classes=1, channels=(6, 12, 24, 48)),
-        training=TrainingConfig(batch_size=32, balanced=True),
-    ),
-    "mlms8": Settings(
-        features=FeatureConfig(sample_rate=44100, kind="waveform"),
-        model=MlmsConfig(n_classes=1),
-        training=replace(_MLMS, micro_batch=2),
-    ),
-    "mlms8-fast": Settings(
-        features=FeatureConfig(sample_rate=22050, kind="waveform"),
-        model=MlmsConfig(
-            n_classes=1,
-            n_samples=441,
-            nets=halved_nets(NETS),
-            channels=(6, 12, 24),
-            n_hidden=(128, 128),
-        ),
-        training=replace(_MLMS, micro_batch=8),
-    ),
+    # The systems of the paper's Table 3: see `earmark.training.systems`.
+    **{name: Settings(*recipe) for name, recipe in SYSTEMS.items()},
 }
