@@ -14,7 +14,8 @@ which share no weights: each learns as it would alone, except that they see the 
 and stop at the same epoch, that with the best y.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, cast
 
 import numpy as np
@@ -22,8 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import SettingError, choose
+from earmark.nn.blocks import named_layers, tuples_for_lists
 from earmark.nn.frame_network import describe_layers
-from earmark.nn.layers import Classifier, Convolution, Dropout, Layer, MapLayer, MaxPool
+from earmark.nn.layers import Classifier, Convolution, Dropout, Layer, MaxPool
 from earmark.nn.loss import clip_loss, frame_loss
 from earmark.nn.network import Network, NetworkConfig, Prediction, WindowProbs
 from earmark.nn.windows import (
@@ -81,8 +83,7 @@ class EmsiConfig(NetworkConfig):
     learns: str = "windows"
 
     def __post_init__(self) -> None:
-        for name in ("windows", "hops", "channels", "frame_weights", "clip_weights"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # files give lists
+        tuples_for_lists(self)
         self.check([self.n_mels, self.output_pool, *self.windows, *self.hops, *self.channels])
         self.check_shares("dropout", "last_dropout")
         choose("clip_score", self.clip_score, CLIP_SCORES)
@@ -142,39 +143,27 @@ class Member(nn.Module):
     def __init__(self, config: EmsiConfig) -> None:
         super().__init__()
         self.blocks = nn.ModuleList()
-        n_in = 1
-        for channels in config.channels:
-            block = nn.ModuleList()
-            for _ in range(N_CONVOLUTIONS):
-                block.append(Convolution(n_in, channels, 3, gated=False))
-                n_in = channels
-            block.extend([MaxPool((2, 2), whole=True), Dropout(config.dropout)])
-            self.blocks.append(block)
+        for n_in, n_out in pairwise([1, *config.channels]):
+            maps = pairwise([n_in] + [n_out] * N_CONVOLUTIONS)
+            layers = [Convolution(before, after, 3, gated=False) for before, after in maps]
+            pool, dropout = MaxPool((2, 2), whole=True), Dropout(config.dropout)
+            self.blocks.append(nn.ModuleList([*layers, pool, dropout]))
         self.dropout = Dropout(config.last_dropout)
-        self.classifier = Classifier(n_in, config.n_classes)
+        self.classifier = Classifier(config.channels[-1], config.n_classes)
 
     def forward(self, windows: Tensor, mask: Tensor | None = None) -> Tensor:
         """See the class; `mask` (windows, frames) is True for valid frames."""
         maps = windows.unsqueeze(1)
-        for _, layer in self.map_layers():
+        for _, layer in named_layers(self.blocks):
             maps, mask = layer(maps, mask)
         # After rectifiers no value is below that of padding, which is 0.
         hidden = maps.amax((2, 3))
         probs: Tensor = self.classifier(self.dropout.drop(hidden))
         return probs
 
-    def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """Return the layers up to the global maximum, in order, with the names of their blocks."""
-        layers = [
-            (f"block {number}, ", layer)
-            for number, block in enumerate(self.blocks, 1)
-            for layer in cast("nn.ModuleList", block)
-        ]
-        return cast("list[tuple[str, MapLayer]]", layers)
-
     def describe(self, shape: tuple[int, int], n_windows: int) -> list[Layer]:
         """Return the rows of the table of layers for windows of a shape (frames, mels)."""
-        layers = describe_layers(self.map_layers(), (1, *shape))
+        layers = describe_layers(named_layers(self.blocks), (1, *shape))
         n_hidden = layers[-1].shape[0]
         layers.append(Layer("global maximum", (1, n_hidden)))
         layers.append(self.classifier.describe((1, n_hidden))._replace(name="window probabilities"))
@@ -262,4 +251,9 @@ def _weighted_mean(values: list[Tensor], weights: tuple[float, ...]) -> Tensor:
 
 
 _FULL = EmsiConfig(n_classes=1)
-EmsiConfig.presets = {"full": _FULL, "fast": replace(_FULL, channels=(6, 12, 24, 48))}
+
+PRESETS: dict[str, EmsiConfig] = {
+    "full": _FULL,
+    "fast": _FULL.changed(channels=(6, 12, 24, 48)),
+}
+EmsiConfig.presets = PRESETS

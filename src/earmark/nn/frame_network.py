@@ -116,6 +116,7 @@ class FrameNetwork(Network):
     def recur(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Run the GRU, or dropout in its place: what the classifier and the pooling take.
 
+        >>> import torch
         >>> from earmark.nn.model import Model, ModelConfig
         >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
         >>> model.recur(torch.zeros(2, 125, 96)).shape

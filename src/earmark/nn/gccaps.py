@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from earmark.errors import SettingError
 from earmark.nn.blocks import (
     check_blocks,
     make_blocks,
@@ -76,10 +75,7 @@ class GCCapsConfig(FrameNetworkConfig):
         sizes = [self.n_mels, self.n_convolutions, self.n_groups, self.primary_size]
         self.check([*sizes, self.class_size, self.n_iterations, *sizes_of_blocks(self)])
         check_blocks(self)
-        if not 0 <= self.capsule_dropout < 1:
-            raise SettingError(
-                f"capsule_dropout must be at least 0 and below 1. Got {self.capsule_dropout}."
-            )
+        self.check_shares("capsule_dropout")
 
     def build(self) -> "GCCaps":
         """See `NetworkConfig.build`."""

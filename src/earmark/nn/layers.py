@@ -68,7 +68,7 @@ class Convolution(MapLayer):
     Args:
         n_in: maps of the input.
         n_out: maps of the output.
-        kernel: size in frames and mels, odd.
+        kernel: size in frames and mels; an even one has one more neighbour behind than in front.
         gated: with a gated linear unit, otherwise with a rectifier.
         norm: where the batch norm is, "before" or "after" that unit, or "none".
         bias: whether the convolution has a bias of its own.
@@ -96,13 +96,14 @@ class Convolution(MapLayer):
         self.n_out, self.gated = n_out, gated
         self.norm_place = choose("place of the batch norm", norm, NORMS)
         self.kind = "gated convolution" if gated else "convolution"
-        size = (kernel, kernel) if isinstance(kernel, int) else kernel
-        # An even kernel has one more neighbour behind than in front: padded by half of it on both
-        # sides, there is one output too many, the first. (Padding "same" would copy the input.)
-        # With a stride, mels are padded by `convolve`.
-        self.extra = (1 - size[0] % 2, 1 - size[1] % 2 if mel_stride == 1 else 0)
-        padding = (size[0] // 2, size[1] // 2 if mel_stride == 1 else 0)
-        self.convolution = nn.Conv2d(n_in, n_filters, size, (1, mel_stride), padding, bias=bias)
+        frames, mels = (kernel, kernel) if isinstance(kernel, int) else kernel
+        # With a stride, mels are padded in `convolve`. An even kernel, padded by half of it on both
+        # sides, has one output too many, the first. (Padding "same" would copy its input.)
+        padding = (frames // 2, mels // 2 if mel_stride == 1 else 0)
+        self.extra = (1 - frames % 2, 1 - mels % 2 if mel_stride == 1 else 0)
+        self.convolution = nn.Conv2d(
+            n_in, n_filters, (frames, mels), (1, mel_stride), padding, bias=bias
+        )
         self.register_module("norm", None)
         if norm != "none":
             self.norm = MaskedBatchNorm(n_filters if norm == "before" else n_out)

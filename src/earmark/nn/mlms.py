@@ -20,8 +20,9 @@ standardisation is a batch norm without weights. In training nothing needs the s
 and frames have those of their clip.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import ClassVar, cast
 
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 
 from earmark.errors import SettingError
 from earmark.frames import Reals, pooled_length
+from earmark.nn.blocks import named_layers, tuples_for_lists
 from earmark.nn.frame_network import describe_layers
 from earmark.nn.layers import (
     Classifier,
@@ -118,9 +120,7 @@ class MlmsConfig(NetworkConfig):
     output_pool: int = 4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nets", tuple(tuple(net) for net in self.nets))
-        for name in ("channels", "n_hidden"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))  # files give lists
+        tuples_for_lists(self)
         lengths = [length for net in self.nets for length in net]
         sizes = [self.n_samples, self.second, self.output_pool, *self.channels, *self.n_hidden]
         self.check([*sizes, *lengths])
@@ -208,19 +208,10 @@ class SampleNet(nn.Module):
         # A convolution as long as its stride is one of 1 on groups of samples as maps.
         self.stem = Convolution(first, low, 1, gated=False, bias=True)
         self.levels = nn.ModuleList()
-        n_in = low
-        for length, n_out in zip(
-            levels, [low] * 2 + [middle] * (len(levels) - 3) + [high], strict=True
-        ):
-            self.levels.append(
-                nn.ModuleList(
-                    [
-                        Convolution(n_in, n_out, (length, 1), gated=False, bias=True),
-                        MaxPool((length, 1)),
-                    ]
-                )
-            )
-            n_in = n_out
+        widths = [low, low, low, *[middle] * (len(levels) - 3), high]
+        for length, (n_in, n_out) in zip(levels, pairwise(widths), strict=True):
+            layer = Convolution(n_in, n_out, (length, 1), gated=False, bias=True)
+            self.levels.append(nn.ModuleList([layer, MaxPool((length, 1))]))
         self.top = Convolution(high, high, 1, gated=False, bias=True)
         self.dropout = Dropout(config.dropout)
         self.classifier = Classifier(high, config.n_classes)
@@ -253,14 +244,8 @@ class SampleNet(nn.Module):
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
         """Return the layers up to the classifier, in order, with the names of their levels."""
-        levels = [
-            (f"level {number}, ", layer)
-            for number, level in enumerate(self.levels, 1)
-            for layer in cast("nn.ModuleList", level)
-        ]
-        return cast(
-            "list[tuple[str, MapLayer]]", [("first ", self.stem), *levels, ("top ", self.top)]
-        )
+        levels = [(name.replace("block", "level"), own) for name, own in named_layers(self.levels)]
+        return [("first ", self.stem), *levels, ("top ", self.top)]
 
     def describe(self, window: int, n_windows: int) -> list[Layer]:
         """Return the rows of the table of layers, with the operations of some windows."""
@@ -422,9 +407,12 @@ class Mlms(Network):
 
 
 _FULL = MlmsConfig(n_classes=1)
-MlmsConfig.presets = {
+
+PRESETS: dict[str, MlmsConfig] = {
     "full": _FULL,
-    "fast": replace(
-        _FULL, n_samples=441, nets=halved_nets(NETS), channels=(6, 12, 24), n_hidden=(128, 128)
+    # At 22.05 kHz.
+    "fast": _FULL.changed(
+        n_samples=441, nets=halved_nets(NETS), channels=(6, 12, 24), n_hidden=(128, 128)
     ),
 }
+MlmsConfig.presets = PRESETS

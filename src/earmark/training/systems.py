@@ -1,13 +1,13 @@
 """The systems that the paper's Table 3 compares with: front end, network and training of each.
 
-Every system has a preset in full width on the log-mels of all networks here (`wang`; `mlms8` takes
-the waveform), and one in a width of 0.2 to 0.3 G multiply-adds (`wang-fast`). Those that have
-log-mels of their own also have a preset with these (`wang-native`).
+Every system has three presets: `wang` in full width on the log-mels of all networks here,
+`wang-fast` in a width of about 0.25 G multiply-adds, and `wang-native` with its own log-mels. MLMS8
+takes the waveform, and what EMSI takes is not known: these two have no third one.
 
 Conventions: an epoch is a pass over the training clips. The originals count epochs in batches; what
-they are of the 51,172 clips of DCASE 2017 task 4 is said below. Wang, Surrey and GCCaps do not stop
-early. Surrey and GCCaps average the probabilities of several checkpoints of a run
-(`training.members`); of the others it is one, that of the lowest validation loss.
+they are of the 51,172 clips of DCASE 2017 task 4 is said below. The first three do not stop early.
+Surrey and GCCaps average the probabilities of several checkpoints of a run (`training.members`); of
+the others it is one, that of the lowest validation loss.
 """
 
 from dataclasses import replace
@@ -63,7 +63,7 @@ _SURREY = TrainingConfig(
 )
 # GCCaps: an epoch of 1,163 batches is a pass. The learning rate of 0.001 is multiplied by 0.9
 # before the first epoch already, and then before every second one. The five epochs with the best
-# micro F1 of validation tags are averaged.
+# micro F1 of the validation tags are averaged.
 _GCCAPS = TrainingConfig(
     batch_size=44,
     learning_rate=9e-4,
@@ -76,11 +76,12 @@ _GCCAPS = TrainingConfig(
     class_order="random",
     schedule="exponential",
 )
-# EMSI-like is trained as the paper's network, with classes drawn alike; a step of 32 clips has 32
-# to 320 windows per member.
+# EMSI-like is trained as the network of the paper, with classes drawn alike. A step of 32 clips of
+# 10 s has 32, 64, 160 and 320 windows for its members, where the specification has 128 for each.
 _EMSI = TrainingConfig(batch_size=32, balanced=True)
-# MLMS8: the learning rate falls where the validation loss has not fallen for 3 epochs; the original
-# divides it by 5, four times, and here it is halved.
+# MLMS8: a batch has 23 clips, where the original has 23 windows. The learning rate is halved where
+# the validation loss has not fallen for 3 epochs; that of the original is divided by 5, and starts
+# again from the best weights. Its classifier is trained afterwards, by Adam.
 _MLMS = TrainingConfig(
     batch_size=23, optimizer="sgd", learning_rate=0.01, schedule="plateau", plateau=3
 )
