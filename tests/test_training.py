@@ -31,7 +31,7 @@ from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.detector import load
-from earmark.inference.model_file import save_bundle
+from earmark.inference.model_file import load_bundle, save_bundle
 from earmark.metrics.clip import clip_scores
 from earmark.nn.loss import clip_loss
 from earmark.plots import plot_history
@@ -63,7 +63,7 @@ def run(tones, out, *overrides, strong=None, teachers=(), **how):
 
 
 def weights(out):
-    return load_file(out / MODEL)
+    return load_bundle(out / MODEL).weights
 
 
 def history(out):
