@@ -371,9 +371,8 @@ def test_an_ensemble_averages_the_predictions_of_its_members(home, built, result
 def test_a_run_of_several_checkpoints_is_scored_as_their_mean(home, tmp_path):
     changed = PLAN.replace("max_epochs = 2", "max_epochs = 2\nmembers = 2")
     (home / "members.toml").write_text(changed)
-    (run, *_), (single, *_) = (
-        Plan.read(home / name).runs() for name in ("members.toml", "plan.toml")
-    )
+    plan = Plan.read(home / "members.toml")
+    run, single = plan.runs()[0], Plan.read(home / "plan.toml").runs()[0]
     assert run.key == single.key and run.fingerprint != single.fingerprint
     workspace = Workspace(plan, tmp_path)
     result = execute_run(workspace, run)
