@@ -187,8 +187,8 @@ def test_an_onnx_file_is_trained_on_and_checked_by_its_hash(scenes, tmp_path):
     assert run.exit_code == 0, run.output
     model, recording = tmp_path / "model.earmark", next((scenes / "audio").iterdir())
     about = load_bundle(model).describe()
-    assert about["features"]["encoder"]["file"] == str(tmp_path / "tiny.onnx")
-    assert about["features"]["encoder"]["n_features"] == 12
+    assert about["features"][0]["encoder"]["file"] == str(tmp_path / "tiny.onnx")
+    assert about["features"][0]["encoder"]["n_features"] == 12
     expected = earmark.load(model).frame_scores(recording).scores
 
     moved = shutil.move(tmp_path / "tiny.onnx", tmp_path / "moved.onnx")
