@@ -1,5 +1,6 @@
 """Ensembles: the mean of their members, whatever their features, and models that become one."""
 
+import hashlib
 import io
 import itertools
 from dataclasses import replace
@@ -18,6 +19,7 @@ from earmark.data.features import FeatureConfig, LogMel
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import build_store
 from earmark.encoders import ENCODERS, register_encoder
+from earmark.encoders.config import EncoderConfig
 from earmark.errors import AudioError, SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
@@ -255,7 +257,7 @@ def test_streams_of_features_are_one_per_kind_of_features():
         detector.stream([torch.zeros(50, 16)])
 
 
-def test_an_ensemble_survives_its_file_halved_selected_and_moved(tmp_path):
+def test_an_ensemble_survives_its_file_and_is_halved_and_selected(tmp_path):
     bundle = made_bundle(*KINDS["a head on an encoder"](), calibration=Calibration(0.1))
     wave = sound(5.0)
     again = load_bundle(save_bundle(bundle, tmp_path / "all.earmark"))
@@ -266,6 +268,36 @@ def test_an_ensemble_survives_its_file_halved_selected_and_moved(tmp_path):
     np.testing.assert_allclose(half, expected, atol=0.01)
     low = Detector(again.select(["low"])).frame_scores(wave, RATE).scores
     np.testing.assert_allclose(low, expected[:, [1]], atol=1e-6)
+
+
+def test_the_place_of_an_encoder_is_that_of_the_members_that_have_it(tmp_path):
+    files = [tmp_path / "a.onnx", tmp_path / "b.onnx", tmp_path / "c.onnx"]
+    for file in files:
+        file.write_bytes(file.name.encode())
+
+    def on_encoder(file):
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        encoder = EncoderConfig("onnx", 0.5, 0.5, n_features=4, sha256=digest, file="old")
+        member = encoder_member()
+        return replace(member, feature_config=FeatureConfig(encoder=encoder))
+
+    def places(bundle):
+        configs = [member.feature_config.encoder for member in bundle.members]
+        return [config and config.file for config in configs]
+
+    a, b, plain = on_encoder(files[0]), on_encoder(files[1]), log_mel_member()
+    assert places(made_bundle(a, plain, a).with_encoder(files[2])) == [
+        str(files[2]),
+        None,
+        str(files[2]),
+    ]
+    both = made_bundle(a, plain, b).with_encoder(files[1])
+    assert places(both) == ["old", None, str(files[1])]
+    assert places(both.with_encoder(files[0])) == [str(files[0]), None, str(files[1])]
+    with pytest.raises(SettingError, match=r"c\.onnx is none of the 2 encoders of the model"):
+        both.with_encoder(files[2])
+    with pytest.raises(SettingError, match="The model has no encoder"):
+        made_bundle(plain, plain).with_encoder(files[0])
 
 
 def test_scores_on_other_grids_come_to_the_finest_in_any_order():
@@ -299,20 +331,6 @@ def test_clips_of_stores_are_predicted_with_the_store_of_each_members_features(t
         np.testing.assert_allclose(own.scores, by_file.frame_scores(path).scores, atol=2e-3)
     with pytest.raises(SettingError, match="No feature store has the features of a network"):
         networks.predict_clips(clips, stores[:1])
-
-
-def test_an_error_reaches_every_reader_of_shared_items():
-    def items():
-        yield 1
-        raise AudioError("cut")
-
-    one, other = share_items(items(), 2)
-    assert next(one) == 1
-    with pytest.raises(AudioError, match="cut"):
-        next(one)
-    assert next(other) == 1
-    with pytest.raises(AudioError, match="cut"):
-        next(other)
 
 
 # Models that become one.
