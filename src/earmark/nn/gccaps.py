@@ -14,21 +14,15 @@ from itertools import pairwise
 from typing import ClassVar
 
 from earmark.errors import SettingError
-from earmark.nn.blocks import (
-    check_blocks,
-    make_blocks,
-    named_layers,
-    sizes_of_blocks,
-    tuples_for_lists,
-)
+from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
 from earmark.nn.capsules import ClassCapsules, PrimaryCapsules
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
-from earmark.nn.network import Network, NetworkConfig
+from earmark.nn.network import Network
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class GCCapsConfig(NetworkConfig):
+class GCCapsConfig(BlockConfig):
     """The sizes of GCCaps; the defaults are the preset `full`.
 
     Args:
@@ -53,7 +47,6 @@ class GCCapsConfig(NetworkConfig):
     """
 
     network: ClassVar[str] = "gccaps"
-    inputs: ClassVar[str] = "n_mels"
 
     n_classes: int
     n_mels: int = 80
@@ -72,10 +65,8 @@ class GCCapsConfig(NetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
-        sizes = [self.n_mels, self.n_convolutions, self.n_groups, self.primary_size]
-        self.check([*sizes, self.class_size, self.n_iterations, *sizes_of_blocks(self)])
-        check_blocks(self)
+        sizes = [self.n_convolutions, self.n_groups, self.primary_size, self.class_size]
+        self.check_blocks([*sizes, self.n_iterations])
         if not 0 <= self.capsule_dropout < 1:
             raise SettingError(
                 f"capsule_dropout must be at least 0 and below 1. Got {self.capsule_dropout}."
