@@ -69,6 +69,16 @@ class NetworkConfig(ABC):
         if any(type(size) is not int or size < 1 for size in [self.n_classes, *sizes]):
             raise SettingError(f"The sizes of a model must be integers of 1 or more. Got {self}.")
 
+    def tuples_for_lists(self) -> None:
+        """Make tuples of the lists in its fields, which JSON and TOML give: for a hash.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=1, pools=[[2, 2], [2, 2], [1, 2], [1, 2]]).pools
+        ((2, 2), (2, 2), (1, 2), (1, 2))
+        """
+        for name in cast("Any", self).__dataclass_fields__:
+            object.__setattr__(self, name, _as_tuples(getattr(self, name)))
+
     def check_shares(self, *names: str) -> None:
         """Raise `SettingError` unless these fields, shares of values to drop, are valid."""
         for name in names:
@@ -212,6 +222,10 @@ class NetworkConfig(ABC):
         ['(125, 256)', '(125, 17)']
         """
         return _on_meta(self).layers(n_input_frames)
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 @lru_cache(maxsize=64)
