@@ -90,8 +90,9 @@ class Settings:
         for name in REFUSED.get(kind, ()):
             if getattr(self.augment, name):
                 raise SettingError(
-                    f"augment.{name} changes log-mels, and the features are those of {_NAMES[kind]}; "
-                    f"set it to 0, and use augment.mixup, time_shift or n_time_masks."
+                    f"augment.{name} changes log-mels, and the features are those of "
+                    f"{_NAMES[kind]}; set it to 0, and use augment.mixup, time_shift or "
+                    "n_time_masks."
                 )
 
     @classmethod
