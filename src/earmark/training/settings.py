@@ -91,8 +91,9 @@ class Settings:
         for name in REFUSED.get(kind, ()):
             if getattr(self.augment, name):
                 raise SettingError(
-                    f"augment.{name} changes log-mels, and the features are {_NAMES[kind]}; "
-                    f"set it to 0, and use augment.mixup, time_shift or n_time_masks."
+                    f"augment.{name} changes log-mels, and the features are those of "
+                    f"{_NAMES[kind]}; set it to 0, and use augment.mixup, time_shift or "
+                    "n_time_masks."
                 )
 
     @classmethod
@@ -268,11 +269,7 @@ def _parse(text: str) -> Any:
 
 
 # Kind of features -> its name in errors, and what to use with it.
-_NAMES = {
-    "log-mel": "log-mels",
-    "waveform": "frames of a waveform",
-    "encoder": "features of an encoder",
-}
+_NAMES = {"log-mel": "log-mels", "waveform": "a waveform", "encoder": "an encoder"}
 _USE = {
     "log-mel": "another model.network",
     "waveform": "the preset 'mlms8' or model.network=mlms",
