@@ -33,7 +33,6 @@ from earmark.files import atomic_write
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
-from earmark.inference.predictor import predict_clips
 from earmark.inference.tuning import DEFAULTS, default_rule, tune_clip_thresholds
 
 HERE = Path(__file__).parent
@@ -93,8 +92,7 @@ class Clips(NamedTuple):
         """Return the clips, scored by a network that is trained if it is not yet."""
         detector = train_run(workspace, run)
         store = workspace.compute_features(run)
-        features = detector.bundle.feature_config
-        scores = predict_clips(detector.predictor, store, workspace.valid, features)
+        scores = detector.ensemble.predict_clips(workspace.valid, [store])
         thresholds = tune_clip_thresholds(scores, workspace.valid.tags, BEFORE).decoding
         return cls(workspace.valid.files, scores, workspace.valid_events, thresholds)
 

@@ -24,6 +24,7 @@ from earmark.audio.encode import write_audio
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
+from earmark.inference.member import Member
 from earmark.inference.model_file import Bundle, load_bundle, save_bundle
 from earmark.inference.predictor import STRIP
 from earmark.nn.fused import FusedModel
@@ -192,7 +193,7 @@ def made_bundle(preset: str, n_classes: int = N_CLASSES) -> Bundle:
     features = FeatureConfig(mean=(-8.0,), std=(3.0,))
     # About one event per second: this network's own would be twenty, more than any recording has.
     decoding = Decoding.uniform(labels, 0.99, min_duration=0.5)
-    return Bundle(labels, features, config, model.state_dict(), decoding)
+    return Bundle(labels, (Member(features, config, model.state_dict()),), decoding)
 
 
 def windows_of(bundle: Bundle, path: str) -> Tensor:
@@ -235,9 +236,9 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     n_windows = 1 + -(-(len(features) - WINDOW) // HOP)
     part = features[:2000]
     with torch.inference_mode():
-        ours = predict_frames(FusedModel(detector.model), part)
-        plain = predict_frames(detector.model, part)
-        double = detector.model.double()
+        ours = predict_frames(FusedModel(detector.ensemble.models[0]), part)
+        plain = predict_frames(detector.ensemble.models[0], part)
+        double = detector.ensemble.models[0].double()
         exact = predict_frames(double, part.double())
         folded = predict_frames(FusedModel(double), part.double())
     return {
@@ -277,7 +278,7 @@ def measure_tried(model: str, path: str) -> Figures:
     """CPU seconds per window on one thread, of each step that helped, and of some more."""
     torch.set_num_threads(1)
     detector = Detector.load(model, threads=1)
-    network, folded = detector.model, FusedModel(detector.model)
+    network, folded = detector.ensemble.models[0], FusedModel(detector.ensemble.models[0])
     windows = windows_of(detector.bundle, path)[:BATCH]
     features = torch.cat([*(window[:HOP] for window in windows[:-1]), windows[-1]])
     half = torch.bfloat16

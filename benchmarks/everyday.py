@@ -17,7 +17,7 @@ Every step is skipped where its result exists, and an interrupted training resum
 import argparse
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ CONFIGURATION = "second generation"
 # minute costs more than half of the recall (docs/results.md). `--sensitivity` is there for that.
 MAX_FALSE_PER_MINUTE: float | None = None
 # Folder below SCENES -> sets of a file.
-SETS = {
+SETS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "": {
         "scenes": ("valid", "test"),
         "best_scenes": ("best_half", "best_all"),
@@ -99,14 +99,16 @@ def main() -> None:
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 
-def write_scenes(scenes: Path, processes: int) -> None:
+def write_scenes(
+    scenes: Path, processes: int, sets: Mapping[str, Mapping[str, Sequence[str]]] = SETS
+) -> None:
     """Write the sets of scenes that are not there."""
-    for folder, files in SETS.items():
+    for folder, files in sets.items():
         for file, names in files.items():
             wanted = [x for x in names if not (scenes / folder / x / "strong.tsv").exists()]
             if wanted:
-                sets = SceneSets.read(HERE / f"{file}.toml")
-                sets.write(scenes / folder, wanted, processes=processes, overwrite=True)
+                scene_sets = SceneSets.read(HERE / f"{file}.toml")
+                scene_sets.write(scenes / folder, wanted, processes=processes, overwrite=True)
     link_unknown(scenes)
 
 

@@ -126,7 +126,7 @@ def prepare(folder: str) -> dict[str, Any]:
     detector = Detector.load(Path(folder, "model.earmark"), threads=1)
     torch.manual_seed(1)
     windows = torch.randn(BATCH, N_FRAMES, detector.bundle.model_config.n_mels)
-    network = FrameProbs(FusedModel(detector.model))
+    network = FrameProbs(FusedModel(detector.ensemble.models[0]))
     np.save(Path(folder, "windows.npy"), windows.numpy())
     with torch.inference_mode():
         np.save(Path(folder, "used.npy"), network(windows).numpy())

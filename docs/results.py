@@ -40,17 +40,17 @@ LAST_STEPS = (  # of detector.toml, compared in every tuning
 
 
 @cache
-def load_results(plan: str) -> list[RunResult]:
-    """Return all results of a plan in benchmarks/, in its order."""
+def load_results(plan: str, folder: str = "") -> list[RunResult]:
+    """Return all results of a plan in benchmarks/, in its order; its own folder by default."""
     configurations = read_configurations(BENCHMARKS / f"{plan}.toml")
-    return read_results(BENCHMARKS / "results" / plan, configurations)
+    return read_results(BENCHMARKS / "results" / (folder or plan), configurations)
 
 
 @cache
-def compare(plan: str, tuning: str) -> Comparison:
-    """Return the statistics of all results of a plan."""
+def compare(plan: str, tuning: str, folder: str = "") -> Comparison:
+    """Return the statistics of all results of a plan, in its own folder by default."""
     pairs = list_pairs(read_configurations(BENCHMARKS / f"{plan}.toml"))
-    return compare_results(load_results(plan), pairs, tuning)
+    return compare_results(load_results(plan, folder), pairs, tuning)
 
 
 def compare_all(plan: str) -> list[Comparison]:

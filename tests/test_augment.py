@@ -9,15 +9,18 @@ from earmark.errors import SettingError
 from earmark.frames import FrameGrid
 from earmark.training.augmentation import (
     AUGMENTATIONS,
+    OF_WAVEFORMS,
     AugmentConfig,
     Batch,
     augment,
     mask_frequency,
     mask_time,
     mix_clips,
+    mix_waveforms,
     mixup,
     random_eq,
     random_gain,
+    random_waveform_gain,
     shift_time,
 )
 
@@ -55,11 +58,14 @@ def test_everything_is_off_by_default_and_then_nothing_changes():
     assert augment(batch, AugmentConfig(), GRID, rng()) is batch
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_every_augmentation_keeps_shapes_repeats_with_its_seed_and_has_its_switch(name):
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [*AUGMENTATIONS.items(), *OF_WAVEFORMS.items()],
+)
+def test_every_augmentation_keeps_shapes_repeats_with_its_seed_and_has_its_switch(name, function):
     assert getattr(AugmentConfig(), name) == 0
     assert getattr(ALL, name)
-    batch, function = clips(), AUGMENTATIONS[name]
+    batch = clips()
     torch.manual_seed(0)
     before = torch.get_rng_state()
     first, again, other = (function(batch, ALL, GRID, rng(seed)) for seed in (3, 3, 4))
@@ -224,3 +230,37 @@ def test_frame_level_targets_are_mixed_as_the_sound_is():
     x = torch.rand(4, 50, 3)
     mixed = augment(Batch(x, None, x[:, :, :2]), AugmentConfig(mixup=0.5), GRID, rng())
     torch.testing.assert_close(mixed.targets, mixed.log_mel[:, :, :2])
+
+
+def test_waveforms_have_no_augmentation_of_mel_bands_and_the_same_order():
+    names = [name for name in AUGMENTATIONS if name in OF_WAVEFORMS]
+    assert list(OF_WAVEFORMS) == names
+    assert set(AUGMENTATIONS) - set(OF_WAVEFORMS) == {"eq_db", "n_mel_masks"}
+    batch = constant([1.0, -2.0])
+    config = AugmentConfig(gain_db=6.0)
+    got = augment(batch, config, GRID, rng(1), "waveform").log_mel
+    assert got.equal(random_waveform_gain(batch, config, GRID, rng(1)).log_mel)
+    assert not got.equal(augment(batch, config, GRID, rng(1)).log_mel)
+
+
+def test_a_gain_of_a_waveform_is_a_factor_of_the_decibels_of_its_log_mel():
+    """The same random numbers change the power of a waveform and its log-mel alike."""
+    config = AugmentConfig(gain_db=6.0)
+    power = random_waveform_gain(constant([1.0, 1.0, 1.0]), config, GRID, rng(2)).log_mel.square()
+    log_power = random_gain(constant([0.0, 0.0, 0.0]), config, GRID, rng(2)).log_mel
+    torch.testing.assert_close(power.log(), log_power)
+
+
+def test_mixed_waveforms_are_added_and_the_rest_of_the_longer_one_stays():
+    mask = torch.arange(4) < torch.tensor([[4], [2]])
+    waveforms = torch.tensor([1.0, 10.0])[:, None, None] * mask[:, :, None]
+    batch = Batch(waveforms.expand(2, 4, 3), mask, torch.eye(2))
+    seed = next(s for s in range(9) if torch.randperm(2, generator=rng(s)).tolist() == [1, 0])
+    mixed = mix_waveforms(batch, AugmentConfig(mixing=1.0), GRID, rng(seed))
+    assert mixed.mask.all()
+    assert mixed.targets.eq(1).all()
+    first, second = mixed.log_mel[:, :, 0]
+    factors = (first[0] - 1) / 10, second[0] - 10  # of the clip that is added
+    assert all(10 ** (-6 / 20) <= factor <= 10 ** (6 / 20) for factor in factors)
+    torch.testing.assert_close(first, torch.tensor([1 + 10 * factors[0]] * 2 + [1.0, 1.0]))
+    torch.testing.assert_close(second, torch.tensor([10 + factors[1]] * 2 + [factors[1]] * 2))

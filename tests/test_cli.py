@@ -61,6 +61,7 @@ def test_version_and_help_name_every_command():
         "detect",
         "evaluate",
         "info",
+        "ensemble",
         "export-best",
     ):
         assert command in text
@@ -96,7 +97,31 @@ def test_info_prints_the_description_of_a_model_file(home):
         assert word in text
     about = json.loads(run("info", "run/model.earmark", "--json", cwd=home).stdout)
     assert about["labels"] == sorted(TONES)
-    assert about["features"]["mean"]
+    assert about["features"][0]["mean"]
+
+
+def test_models_become_one_that_detect_tune_and_info_take(home):
+    model, table = "run/model.earmark", ("--valid", "valid_weak.tsv", "--audio", "audio")
+    done = run("ensemble", model, model, "--out", "both.earmark", cwd=home)
+    assert done.stdout.splitlines() == [
+        "both.earmark: 2 networks; thresholds are the mean of the models', in log-odds, and not "
+        "tuned",
+        "next: earmark tune --model both.earmark --valid TAGS --audio FOLDER",
+    ]
+    file = "audio/valid_000.wav"
+    alone, both = (run("detect", file, "-m", x, cwd=home).stdout for x in (model, "both.earmark"))
+    assert alone == both  # the mean of a network with itself
+    assert run("info", "both.earmark", cwd=home).stdout.startswith("both.earmark: 2 classes, 2 net")
+    done = run("ensemble", model, model, "--out", "tuned.earmark", *table, cwd=home)
+    assert done.stdout.startswith("tuned.earmark: 2 networks; tuned from weak labels")
+    about = json.loads(run("info", "tuned.earmark", "--json", cwd=home).stdout)
+    assert about["tuning"]["n_clips"] == 8 and "calibration" in about["tuning"]
+    run("tune", "--model", "both.earmark", *table, cwd=home)
+    tuned = json.loads(run("info", "both.earmark", "--json", cwd=home).stdout)
+    assert tuned["decoding"] == about["decoding"]
+    done = run("ensemble", model, "--out", "x.earmark", "--valid", "valid_weak.tsv", cwd=home,
+               code=2)  # fmt: skip
+    assert "--valid and --audio go together" in done.stderr
 
 
 def test_detect_prints_a_dcase_table_that_evaluate_scores(home):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 from tones import write_tones
 
 from earmark.errors import DataError, SettingError
@@ -23,6 +22,8 @@ from earmark.experiments.run import FIRST_NAMES, RunOutput, Workspace, execute_r
 from earmark.experiments.table import TUNINGS, comparison_tables
 from earmark.files import locked
 from earmark.inference.detector import Detector
+from earmark.inference.ensemble import Ensemble, mean_scores
+from earmark.inference.model_file import load_bundle
 from earmark.inference.tuning import DECISIONS, default_rule, tune_clip_thresholds
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.training.api import MODEL, PSEUDO_LABELS
@@ -360,9 +361,35 @@ def test_an_ensemble_averages_the_predictions_of_its_members(home, built, result
     by_hand = clip_scores(tags_of(workspace.reference), probs=tags, labels=workspace.test.labels)
     own = result.scores["threshold_free"]["mean_average_precision"]
     assert own == pytest.approx(by_hand.mean_average_precision)
-    scores = RunOutput.ensemble(parts).test[0].scores
-    assert_allclose(scores, np.mean([part.test[0].scores for part in parts], axis=0), rtol=1e-6)
+    means = mean_scores(part.test for part in parts)
+    frame_probs = result.example["frame_probs"]
+    at = workspace.test.files.index(result.example["file"])
+    for label, values in frame_probs.items():
+        column = means[at].scores[:, workspace.test.labels.index(label)]
+        assert values == np.round(column, 4).tolist()  # to the last bit
     assert runs["both"].settings.model.stages == ()  # the members'
+
+
+def test_a_run_of_several_checkpoints_is_scored_as_their_mean(home, tmp_path):
+    changed = PLAN.replace("max_epochs = 2", "max_epochs = 2\nmembers = 2")
+    (home / "members.toml").write_text(changed)
+    plan = Plan.read(home / "members.toml")
+    run, single = plan.runs()[0], Plan.read(home / "plan.toml").runs()[0]
+    assert run.key == single.key and run.fingerprint != single.fingerprint
+    workspace = Workspace(plan, tmp_path)
+    result = execute_run(workspace, run)
+    bundle = load_bundle(workspace.model_path(run))
+    assert len(bundle.members) == bundle.training["n_epochs"] == 2
+    store = workspace.compute_features(run)
+    parts = [Ensemble([member]).predict_clips(workspace.test, [store]) for member in bundle.members]
+    mean = np.mean([[own.clip_level() for own in part] for part in parts], axis=0)
+    by_hand = clip_scores(
+        tags_of(workspace.reference),
+        probs=dict(zip(workspace.test.files, mean, strict=True)),
+        labels=workspace.test.labels,
+    )
+    own = result.scores["threshold_free"]["mean_average_precision"]
+    assert own == pytest.approx(by_hand.mean_average_precision)
 
 
 def test_a_student_is_trained_after_its_teachers_and_on_their_pseudo_labels(

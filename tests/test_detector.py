@@ -12,6 +12,7 @@ import soundfile
 import soxr
 import torch
 from tones import RATE, SMALL, make_tone_clip, write_tones
+from windows import plain_scores
 
 from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
@@ -22,6 +23,7 @@ from earmark.formats.scores import read_scores
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector, load, name_recordings
+from earmark.inference.member import Member
 from earmark.inference.model_file import Bundle
 from earmark.nn.model import PRESETS, Model, ModelConfig
 from earmark.training.api import MODEL, train, tune
@@ -95,7 +97,8 @@ def test_the_scores_cover_the_recording_whatever_its_length(detector, seconds):
 def test_a_recording_of_one_window_has_the_scores_of_the_plain_network(detector):
     wave = scene([Event(1.0, 2.0, "low")], 4.0)
     with torch.no_grad():
-        want = detector.model(log_mel(wave, detector.bundle.feature_config).unsqueeze(0))
+        features = log_mel(wave, detector.bundle.feature_config)
+        want = detector.ensemble.models[0](features.unsqueeze(0))
     found = detector.frame_scores(wave, RATE)
     np.testing.assert_allclose(found.scores, want.frame_probs[0].numpy(), atol=1e-6)
     np.testing.assert_allclose(found.clip_scores[0], want.clip_probs[0].numpy(), atol=1e-6)
@@ -103,40 +106,11 @@ def test_a_recording_of_one_window_has_the_scores_of_the_plain_network(detector)
     assert tags["low"] > 0.5 > tags["high"]
 
 
-def plain_scores(model, detector, wave):
-    """The brute-force twin: convolutions over the whole, window by window, a loop over frames."""
-    dtype = next(model.parameters()).dtype
-    config = detector.bundle.model_config
-    features = log_mel(wave, detector.bundle.feature_config).to(dtype)
-    n_input = detector.bundle.feature_config.grid.count(detector.bundle.window)
-    window = max(1, n_input // config.time_pool)  # in output frames, as all that follows
-    hop = max(1, window // 2)
-    n_frames, n_classes = config.n_frames(len(features)), len(detector.labels)
-    starts = [0]
-    while starts[-1] + window + hop <= n_frames:
-        starts.append(starts[-1] + hop)
-    if starts[-1] + window < n_frames:
-        starts.append(n_frames - window)
-    total, clip_scores = np.zeros((n_frames, n_classes + 1)), np.zeros((n_frames, n_classes))
-    with torch.no_grad():
-        encoded, _ = model.encode(features.unsqueeze(0))
-    for start in starts:
-        with torch.no_grad():
-            prediction = model.classify(encoded[:, start : start + window])
-        probs = prediction.frame_probs[0].double().numpy()
-        for i, row in enumerate(probs):
-            weight = min(i + 1, len(probs) - i)
-            total[start + i] += [*(weight * row), weight]
-        over = slice(start, start + len(probs))
-        clip_scores[over] = np.maximum(clip_scores[over], prediction.clip_probs[0].numpy())
-    return total[:, :-1] / total[:, -1:], clip_scores
-
-
 @pytest.mark.parametrize("seconds", [3.0, 4.02, 6.0, 8.05, 13.7, 70.0])
 def test_windows_are_merged_as_plain_sums_would_merge_them(detector, seconds):
     wave = scene([Event(1.0, 2.0, "low"), Event(seconds - 0.7, seconds, "high")], seconds)
-    plain, clip_scores = plain_scores(detector.model, detector, wave)
-    exact, _ = plain_scores(deepcopy(detector.model).double(), detector, wave)
+    plain, clip_scores = plain_scores(detector.ensemble.models[0], detector, wave)
+    exact, _ = plain_scores(deepcopy(detector.ensemble.models[0]).double(), detector, wave)
     found = detector.frame_scores(wave, RATE)
     rounding = np.abs(plain - exact).max()  # of single precision, in the plain network itself
     np.testing.assert_allclose(found.scores, exact, rtol=0, atol=4 * rounding)
@@ -161,8 +135,9 @@ def test_events_in_real_sound_are_those_of_the_plain_network(preset, esc50):
         model.classifier.bias[:] = -(hidden @ model.classifier.weight.T).mean((0, 1))
     labels = tuple("abcde")
     decoding = Decoding.uniform(labels, 0.5, low_threshold=0.45, clip_threshold=0.3)
-    detector = Detector(Bundle(labels, features, model.config, model.state_dict(), decoding))
-    plain, clip_scores = plain_scores(detector.model, detector, wave)
+    member = Member(features, model.config, model.state_dict())
+    detector = Detector(Bundle(labels, (member,), decoding))
+    plain, clip_scores = plain_scores(detector.ensemble.models[0], detector, wave)
     found = detector.frame_scores(wave, features.sample_rate)
     np.testing.assert_allclose(found.scores, plain, atol=1e-5)
     estimate = detector.decode(found)
@@ -193,7 +168,8 @@ def test_strips_take_their_margins_from_their_neighbours(seconds):
         model(log_mel(wave, features)[None, :900])
         model.eval().classifier.weight *= 20
     labels = ("low", "high")
-    bundle = Bundle(labels, features, config, model.state_dict(), Decoding.uniform(labels))
+    member = Member(features, config, model.state_dict())
+    bundle = Bundle(labels, (member,), Decoding.uniform(labels))
     detector = Detector(bundle, threads=2)
     exact, _ = plain_scores(deepcopy(model).double(), detector, wave)
     assert exact.std(0).min() > 0.01
@@ -438,4 +414,4 @@ def test_an_unknown_device_is_refused(detector):
     if not torch.cuda.is_available():
         with pytest.raises(SettingError, match="'cuda:1' is not available: torch finds 0 CUDA"):
             Detector(detector.bundle, device="cuda:1")
-        assert Detector(detector.bundle, device="auto").predictor.device.type == "cpu"
+        assert Detector(detector.bundle, device="auto").ensemble.device.type == "cpu"

@@ -187,8 +187,8 @@ def test_an_onnx_file_is_trained_on_and_checked_by_its_hash(scenes, tmp_path):
     assert run.exit_code == 0, run.output
     model, recording = tmp_path / "model.earmark", next((scenes / "audio").iterdir())
     about = load_bundle(model).describe()
-    assert about["features"]["encoder"]["file"] == str(tmp_path / "tiny.onnx")
-    assert about["features"]["encoder"]["n_features"] == 12
+    assert about["features"][0]["encoder"]["file"] == str(tmp_path / "tiny.onnx")
+    assert about["features"][0]["encoder"]["n_features"] == 12
     expected = earmark.load(model).frame_scores(recording).scores
 
     moved = shutil.move(tmp_path / "tiny.onnx", tmp_path / "moved.onnx")
@@ -227,13 +227,33 @@ def test_a_file_without_a_description_or_of_another_kind_is_refused(tmp_path):
         read_encoder(described)
 
 
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+def test_a_damaged_encoder_is_refused_in_one_sentence(suffix, tmp_path):
+    described = write_onnx(tmp_path / "tiny.onnx")
+    damaged = tmp_path / f"damaged.{suffix}"
+    damaged.write_bytes((tmp_path / "tiny.onnx").read_bytes()[:100])
+    described.write_text(described.read_text().replace("tiny.onnx", damaged.name))
+    wanted = rf"damaged\.{suffix} cannot be opened as a {suffix} file; it may be damaged: \S"
+    with pytest.raises(SettingError, match=wanted) as caught:
+        read_encoder(described)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_encoder_that_takes_other_patches_is_refused_with_their_shape(tmp_path):
+    described = write_onnx(tmp_path / "tiny.onnx")
+    described.write_text(described.read_text().replace("patch = 0.2", "patch = 0.3"))
+    with pytest.raises(SettingError, match=r"tiny\.onnx cannot take .* shape \(1, 15, 16\): \S"):
+        read_encoder(described)
+
+
 def test_settings_of_an_encoder_refuse_what_is_for_log_mels(tmp_path):
     features = read_encoder(write_onnx(tmp_path / "tiny.onnx"))
     settings = Settings.load("encoder", overrides=["model.kernel=5"], features=features)
     assert (settings.model.n_features, settings.model.kernel) == (12, 5)
     assert Settings.from_dict(settings.to_dict()) == settings
-    with pytest.raises(SettingError, match="'crnn' takes log-mels; with an encoder, use the pre"):
-        Settings.load("fast", features=features)
+    for preset, name in (("fast", "crnn"), ("wang-fast", "wang"), ("gccaps", "gccaps")):
+        with pytest.raises(SettingError, match=f"'{name}' takes log-mels; with an encoder, use"):
+            Settings.load(preset, features=features)
     with pytest.raises(SettingError, match=r"augment\.mixing changes log-mels"):
         Settings.load("encoder", overrides=["augment.mixing=0.5"], features=features)
     with pytest.raises(SettingError, match=r"change features\.hop in the TOML file"):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from earmark.audio.decode import find_audio, read_audio, read_blocks
 from earmark.audio.encode import write_audio
+from earmark.data.encoded import feature_blocks
 from earmark.data.features import (
     FeatureConfig,
     LogMel,
@@ -381,3 +382,49 @@ def test_the_module_is_exported_to_onnx():
     session = onnxruntime.InferenceSession(file.getvalue())
     (got,) = session.run(None, {session.get_inputs()[0].name: waveform.numpy()})
     np.testing.assert_allclose(got, module(waveform), atol=2e-5)
+
+
+WAVEFORM = FeatureConfig(sample_rate=8000, kind="waveform")  # 160 samples per frame
+
+
+@pytest.mark.parametrize("n_samples", [1, 159, 160, 161, 50_001])
+def test_frames_of_a_waveform_are_its_samples_and_then_zeros(n_samples):
+    waveform = noise(n_samples)
+    frames = torch.cat(list(feature_blocks([waveform], WAVEFORM)))
+    assert frames.shape == (WAVEFORM.grid.count(n_samples / 8000), WAVEFORM.n_features)
+    flat = frames.flatten().numpy()
+    np.testing.assert_array_equal(flat[:n_samples], waveform)
+    assert not flat[n_samples:].any()
+    cuts = np.sort(np.random.default_rng(0).integers(0, n_samples + 1, 6))
+    blocks = feature_blocks(np.split(waveform, cuts), WAVEFORM)
+    assert torch.cat(list(blocks)).equal(frames)
+
+
+def test_all_samples_of_a_waveform_are_normalised_alike():
+    config = replace(WAVEFORM, mean=(0.5,), std=(2.0,))
+    waveform = noise(200)
+    (frames,) = feature_blocks([waveform], config)
+    want = (np.append(waveform, np.zeros(120, np.float32)) - 0.5) / 2
+    np.testing.assert_allclose(frames.flatten(), want, rtol=1e-6)
+    with pytest.raises(SettingError, match="mean must have one value for all samples"):
+        replace(WAVEFORM, mean=(0.0,) * 160)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_mels": 40}, "n_mels is a setting of log-mels"),
+        ({"f_max": 4000.0}, "f_max is a setting of log-mels"),
+        ({"window": 0.02}, "window is a setting of log-mels"),
+        ({"sample_rate": 11025}, "hop must be a whole number of samples"),
+        ({"kind": "wave"}, r"no features.kind 'wave'; did you mean 'waveform'"),
+    ],
+)
+def test_a_waveform_has_no_settings_of_log_mels(changes, message):
+    with pytest.raises(SettingError, match=message):
+        replace(WAVEFORM, **changes)
+
+
+def test_the_kind_of_features_is_in_a_file_where_it_is_no_log_mel():
+    assert "kind" not in FeatureConfig().to_dict()
+    assert FeatureConfig(**WAVEFORM.to_dict()) == WAVEFORM

@@ -4,15 +4,22 @@ import logging
 import random
 import shutil
 
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from tones import SMALL, write_tones
 
+from earmark.data.manifest import Manifest
+from earmark.data.store import FeatureStore
 from earmark.errors import DataError, SettingError
 from earmark.formats.tags import read_tags, write_tags
+from earmark.inference.description import describe_bundle, validation_table
 from earmark.inference.detector import load
-from earmark.inference.model_file import describe_bundle, validation_table
+from earmark.inference.ensemble import Ensemble
+from earmark.metrics.clip import clip_scores
 from earmark.training.api import train
-from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint
+from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint, State
 from earmark.training.config import RunConfig
 from earmark.training.finish import MODEL, TEACHER, export_best
 from earmark.training.loop import _Trainer
@@ -84,7 +91,7 @@ def test_a_stopped_training_leaves_the_model_of_its_best_epoch(tones, tmp_path, 
     (out / HISTORY).unlink()  # as if it had been killed before it was written
     bundle = export_best(out).bundle
     checkpoint = Checkpoint.read(out)
-    assert all(bundle.weights[name].equal(value) for name, value in checkpoint.best.items())
+    assert all(bundle.weights[name].equal(value) for name, value in checkpoint.best[0].items())
     assert bundle.training["n_epochs"] == 2
     assert not bundle.training["finished"]
     assert (bundle.licence, bundle.attribution) == ("CC0", ("me",))
@@ -116,6 +123,95 @@ def test_an_export_does_not_disturb_the_resumed_training(tones, tmp_path, stop_a
     run(tones, tmp_path / "run", "training.max_epochs=2", resume=True)
     a, b = (load(tmp_path / name / MODEL).bundle for name in ("whole", "run"))
     assert all(a.weights[name].equal(b.weights[name]) for name in a.weights)
+
+
+MEMBERS = ("training.members=3", "training.max_epochs=6", "training.learning_rate=0.05")
+
+
+@pytest.fixture
+def every_epoch(monkeypatch):
+    """The weights that are validated, epoch by epoch."""
+    found, original = [], _Trainer.validate
+
+    def validate(self):
+        found.append({name: x.clone() for name, x in self.ema.model.state_dict().items()})
+        return original(self)
+
+    monkeypatch.setattr(_Trainer, "validate", validate)
+    return found
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_the_best_or_the_last_epochs_become_the_members(tones, tmp_path, every_epoch, which):
+    detector = run(tones, tmp_path / "run", *MEMBERS, f"training.checkpoint={which}")
+    checkpoint = Checkpoint.read(tmp_path / "run")
+    losses = [row.valid_loss for row in checkpoint.state.history]
+    epochs = detector.bundle.training["member_epochs"]
+    ranked = sorted(range(6), key=losses.__getitem__) if which == "best" else [5, 4, 3]
+    assert epochs == ranked[:3] and sorted(epochs) != [0, 1, 2]
+    assert len(checkpoint.best) == len(detector.bundle.members) == 3
+    for epoch, member, kept in zip(epochs, detector.bundle.members, checkpoint.best, strict=True):
+        for name, value in every_epoch[epoch].items():
+            assert member.weights[name].equal(value) and kept[name].equal(value)
+    about = load(tmp_path / "run" / MODEL).bundle.describe()
+    assert (len(about["features"]), len(about["models"]), len(about["members"])) == (1, 1, 3)
+    alone = run(tones, tmp_path / "one", *MEMBERS[1:], f"training.checkpoint={which}").bundle
+    first = detector.bundle.members[0].weights
+    assert all(first[name].equal(value) for name, value in alone.weights.items())
+
+
+def test_the_figures_of_an_ensemble_are_those_of_the_mean(tones, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "earmark")
+    bundle = run(tones, tmp_path / "run", *MEMBERS).bundle
+    clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
+    store = FeatureStore.open(tones / "features")
+    parts = [Ensemble([member]).predict_clips(clips, [store]) for member in bundle.members]
+    probs = np.mean([[own.clip_level() for own in part] for part in parts], axis=0)
+    wanted = clip_scores(
+        dict(zip(clips.files, clips.tags, strict=True)),
+        probs=dict(zip(clips.files, probs, strict=True)),
+        labels=clips.labels,
+    )
+    for label, own in bundle.training["classes"].items():
+        ranking = wanted.class_wise[label]["ranking"]
+        assert own["average_precision"] == pytest.approx(ranking["average_precision"], abs=1e-6)
+    a, b, c = bundle.training["member_epochs"]
+    assert f"validation clips, the mean of epochs {a}, {b} and {c}:" in caplog.text
+
+
+@pytest.mark.parametrize("which", ["best", "last"])
+@pytest.mark.parametrize("n_steps", [2, 7, 13])
+def test_interrupted_it_resumes_to_the_same_members(tones, tmp_path, monkeypatch, stop_after,
+                                                    which, n_steps):  # fmt: skip
+    settings = (*MEMBERS, f"training.checkpoint={which}", "training.checkpoint_seconds=0")
+    run(tones, tmp_path / "whole", *settings)
+    stop_after(n_steps)
+    with pytest.raises(KeyboardInterrupt):
+        run(tones, tmp_path / "run", *settings)
+    if n_steps > 3:
+        n_epochs = n_steps // 3
+        assert len(export_best(tmp_path / "run").bundle.members) == min(3, n_epochs)
+    monkeypatch.undo()
+    run(tones, tmp_path / "run", *settings, resume=True)
+    a, b = (load_file(tmp_path / name / MODEL) for name in ("whole", "run"))
+    assert all(a[name].equal(b[name]) for name in a)
+    a, b = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "run"))
+    assert all(a[name].equal(b[name]) for name in a)
+
+
+def test_a_checkpoint_keeps_one_set_of_weights_per_member(tones, tmp_path):
+    run(tones, tmp_path / "run", *MEMBERS)
+    groups = {name.partition(".")[0] for name in load_file(tmp_path / "run" / CHECKPOINT)}
+    assert groups == {"model", "average", "adam", "best", "best1", "best2"}
+    with pytest.raises(SettingError, match="another data or settings"):
+        run(tones, tmp_path / "run", *MEMBERS[1:], resume=True)
+
+
+def test_a_checkpoint_of_an_older_version_has_the_initial_weights_before_an_epoch(tmp_path):
+    weights = {"bias": torch.zeros(2)}
+    Checkpoint(State(), weights, [weights], {}, {}, {}).write(tmp_path)
+    assert Checkpoint.read(tmp_path).best == []
+    assert Checkpoint.read(tmp_path).ema == {}
 
 
 def test_what_cannot_be_exported_is_explained(tones, tmp_path, stop_after):

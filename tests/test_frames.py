@@ -1,5 +1,6 @@
 """The frame grid: exact times. Frame-level scores: their time axis, shapes and values."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -189,3 +190,15 @@ def test_shapes_that_do_not_fit_are_refused(scores, axis, message):
 def test_scores_are_finite_and_edges_increase(scores, axis, message):
     with pytest.raises(DataError, match=message):
         FrameScores(scores, ["dog"], **axis)
+
+
+@pytest.mark.parametrize(("own", "other"), [(12.5, 50), (12.5, 24), (10, 12.5), (1, 3), (25, 25)])
+def test_the_frame_at_the_centre_of_a_frame_of_another_grid_contains_it(own, other):
+    own, other = FrameGrid(own), FrameGrid(other)
+    centres = [Fraction(2 * n + 1, 2) / other.frame_rate for n in range(500)]
+    expected = [math.floor(centre * own.frame_rate) for centre in centres]
+    assert own.frames_at(other, 0, 500).tolist() == expected
+    assert own.frames_at(other, 123, 456).tolist() == expected[123:456]
+    for n_frames in (1, 2, 7, 100):
+        inside = sum(centre * own.frame_rate < n_frames for centre in centres)
+        assert other.count_within(own, n_frames) == inside

@@ -13,12 +13,13 @@ from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, DataError, SettingError
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding, Rule
+from earmark.inference.description import describe_bundle
 from earmark.inference.detector import Detector
+from earmark.inference.member import Member
 from earmark.inference.model_file import (
     BUNDLED,
     FORMAT,
     Bundle,
-    describe_bundle,
     load_bundle,
     save_bundle,
 )
@@ -29,16 +30,21 @@ LABELS = ("dog", "siren, far")
 DATA = Path(__file__).parent / "data"
 
 
-def make():
-    torch.manual_seed(0)
-    config = ModelConfig.preset("fast", n_classes=2, pooling="attention", channels=(4, 4, 4, 4))
+def make_member(seed=0, **sizes):
+    torch.manual_seed(seed)
+    sizes = {"pooling": "attention", "channels": (4, 4, 4, 4)} | sizes
+    config = ModelConfig.preset("fast", n_classes=2, **sizes)
+    features = FeatureConfig(
+        n_mels=config.n_mels, mean=tuple(np.linspace(-9, -4, config.n_mels)), std=(2.0,)
+    )
+    return Member(features, config, Model(config).state_dict(), window=8.0)
+
+
+def make(*members):
     return Bundle(
         labels=LABELS,
-        feature_config=FeatureConfig(mean=tuple(np.linspace(-9, -4, 80)), std=(2.0,) * 80),
-        model_config=config,
-        weights=Model(config).state_dict(),
+        members=members or (make_member(),),
         decoding=Decoding.uniform(LABELS, 0.4, low_threshold=0.2, median=0.24, max_gap=0.1),
-        window=8.0,
         tuning={"supervision": "weak", "n_clips": 3},
         training={"n_epochs": 7, "best_valid_loss": 0.25},
         licence="CC-BY 4.0",
@@ -64,11 +70,12 @@ def test_everything_comes_back(path):
 
 def test_the_description_is_complete(path):
     about = load_bundle(path).describe()
-    for name in ("labels", "features", "model", "decoding", "tuning", "training", "versions",
-                 "licence", "attribution", "window"):  # fmt: skip
+    for name in ("labels", "features", "models", "members", "decoding", "tuning", "training",
+                 "versions", "licence", "attribution"):  # fmt: skip
         assert about[name], name
-    assert about["features"]["sample_rate"] == 32000
-    assert about["model"]["pooling"] == "attention"
+    assert about["features"][0]["sample_rate"] == 32000
+    assert about["models"][0]["pooling"] == "attention"
+    assert about["members"] == [{"features": 0, "model": 0, "window": 8.0}]
     assert about["versions"].keys() == {"earmark", "torch", "numpy"}
     json.dumps(about)
 
@@ -94,9 +101,8 @@ def test_a_network_of_some_classes_scores_them_as_it_did_among_all(name):
         "fast", n_classes=4, pooling=name, stage_weights=weights, channels=(4, 4, 4, 4)
     )
     rules = [Rule(threshold=0.1 * n, low_threshold=0.1) for n in range(1, 5)]
-    whole = Bundle(
-        labels, FeatureConfig(), config, Model(config).state_dict(), Decoding(labels, rules)
-    )
+    member = Member(FeatureConfig(), config, Model(config).state_dict())
+    whole = Bundle(labels, (member,), Decoding(labels, rules))
     some = whole.select(["siren", "dog"])
     assert some.decoding == Decoding(["siren", "dog"], [rules[2], rules[0]])
     assert some.labels == ("siren", "dog")
@@ -111,10 +117,88 @@ def test_a_network_of_some_classes_scores_them_as_it_did_among_all(name):
 def test_classes_that_are_unknown_or_depend_on_each_other_are_not_selected():
     with pytest.raises(SettingError, match="did you mean 'dog'"):
         make().select(["dogs"])
-    config = ModelConfig.preset("fast", n_classes=2, pooling="class-attention")
-    bundle = replace(make(), model_config=config, weights=Model(config).state_dict())
+    bundle = make(make_member(), make_member(pooling="class-attention"))
     with pytest.raises(SettingError, match="weighs classes against each other"):
         bundle.select(["dog"])
+
+
+def make_ensemble():
+    """Two checkpoints of one training, and a network with other features."""
+    return make(make_member(0), make_member(1), make_member(2, n_mels=64, pooling="linear"))
+
+
+def test_an_ensemble_comes_back_and_describes_what_its_members_share_once(tmp_path):
+    before = make_ensemble()
+    path = save_bundle(before, tmp_path / "all.earmark")
+    after = load_bundle(path)
+    about = after.describe()
+    assert about == before.describe()
+    assert [own["n_mels"] for own in about["features"]] == [80, 64]
+    assert [own["pooling"] for own in about["models"]] == ["attention", "linear"]
+    assert [(own["features"], own["model"]) for own in about["members"]] == [(0, 0), (0, 0), (1, 1)]
+    assert about["n_parameters"] == sum(make(x).describe()["n_parameters"] for x in before.members)
+    for own, other in zip(before.members, after.members, strict=True):
+        assert own.feature_config == other.feature_config
+        assert own.model_config == other.model_config
+        assert all(other.weights[name].equal(value) for name, value in own.weights.items())
+    text = describe_bundle(about)
+    assert text.startswith("2 classes, 3 networks, ")
+    assert "\nmodel of member 0, 1: " in text and "\nmodel of member 2: " in text
+    with pytest.raises(SettingError, match="an ensemble of 3 networks; ask one of its members"):
+        _ = after.weights
+
+
+def test_an_ensemble_is_halved_and_selected_member_by_member(tmp_path):
+    whole = make_ensemble()
+    half = load_bundle(save_bundle(whole.halved(), tmp_path / "half.earmark"))
+    assert {w.dtype for x in half.members for w in x.weights.values() if w.is_floating_point()} == {
+        torch.float16
+    }
+    one = whole.select(["siren, far"])
+    one.check_weights()
+    assert (one.labels, one.decoding.labels) == (("siren, far",), ("siren, far",))
+    log_mel = torch.randn(1, 40, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        of_one, of_all = (x.members[2].build_model()(log_mel).clip_probs for x in (one, whole))
+    torch.testing.assert_close(of_one, of_all[:, [1]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda w: w.pop("1.classifier.weight"),
+            r"member 1: The network's classifier\.weight must",
+        ),
+        (lambda w: w.update({"2.more": torch.zeros(1)}), "member 2: The network has no weights"),
+        (lambda w: w.update({"01.more": torch.zeros(1)}), r"has no weights '01\.more'"),
+        (lambda w: [w.pop(x) for x in list(w) if x.startswith("2.")], "member 2: .*Got 0 tensors"),
+    ],
+)
+def test_every_member_must_have_its_weights(tmp_path, change, message):
+    path = save_bundle(make_ensemble(), tmp_path / "all.earmark")
+    text, weights = load_tensors(path, "model")
+    change(weights)
+    save_tensors(path, weights, text)
+    with pytest.raises(BundleError, match=message):
+        load_bundle(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "value", "message"),
+    [
+        (("models", 1, "channels"), [10**6] * 4, r"member 2: .*must have the shape \(2000000,"),
+        (("models", 1, "n_convolutions"), 10**9, "member 2: .*4000000000 convolutions or more"),
+        (("models", 1, "n_classes"), 3, "must be the same"),
+        (("members", 2, "model"), 0, "takes 80 values per frame, and the features have 64"),
+    ],
+)
+def test_a_member_that_is_wrong_is_refused(tmp_path, names, value, message):
+    path = save_bundle(make_ensemble(), tmp_path / "all.earmark")
+    rewrite(path, set_field(*names, value=value))
+    with pytest.raises(BundleError, match=message) as caught:
+        load_bundle(path)
+    assert str(path) in str(caught.value)
 
 
 def flip(path, position):
@@ -141,7 +225,7 @@ def test_another_version_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr("earmark.inference.model_file.FORMAT", FORMAT + 1)
     path = save_bundle(make(), tmp_path / "new.earmark")
     monkeypatch.undo()
-    with pytest.raises(BundleError, match=r"has format 4 \(made by Earmark .*reads up to format 3"):
+    with pytest.raises(BundleError, match=r"has format 5 \(made by Earmark .*reads up to format 4"):
         load_bundle(path)
 
 
@@ -163,8 +247,10 @@ def test_labels_network_features_and_decoding_must_agree():
         replace(make(), labels=("dog",))
     with pytest.raises(SettingError, match="must be the same"):
         replace(make(), labels=LABELS[::-1])
+    with pytest.raises(SettingError, match="one network or more"):
+        replace(make(), members=())
     with pytest.raises(SettingError, match="takes 80 values per frame, and the features have 64"):
-        replace(make(), feature_config=FeatureConfig(n_mels=64))
+        replace(make_member(), feature_config=FeatureConfig(n_mels=64))
 
 
 def test_a_file_of_format_1_is_read_for_ever_and_gives_the_same_events():
@@ -185,7 +271,25 @@ def test_a_file_of_format_1_is_written_in_the_newest_format(tmp_path):
     assert old.feature_config.sample_rate == 8000
 
 
+def to_format_3(path):
+    """Write a file of one network as an older Earmark did."""
+    text, weights = load_tensors(path, "model")
+    values = json.loads(text) | {"format": 3}
+    ((values["features"],), (values["model"],)) = values["features"], values.pop("models")
+    values["window"] = values.pop("members")[0]["window"]
+    old = {name.removeprefix("0."): value for name, value in weights.items()}
+    save_tensors(path, old, json.dumps(values, sort_keys=True))
+
+
+def test_a_file_of_format_3_is_read_as_one_network(path):
+    to_format_3(path)
+    bundle = load_bundle(path)
+    assert bundle.describe() == make().describe()
+    assert all(bundle.weights[name].equal(value) for name, value in make().weights.items())
+
+
 def test_a_file_of_format_2_is_read_and_has_no_calibration(path):
+    to_format_3(path)
     rewrite(path, set_field("format", value=2))
     rewrite(path, remove_field("calibration"))
     bundle = load_bundle(path)
@@ -245,7 +349,7 @@ def remove_field(*names):
 @pytest.mark.parametrize(
     ("names", "default"),
     [
-        (("window",), 10.0),
+        (("members", 0, "window"), 10.0),
         (("tuning",), {"supervision": "none"}),
         (("training",), {}),
         (("licence",), ""),
@@ -255,11 +359,15 @@ def remove_field(*names):
 )
 def test_a_field_that_a_file_does_not_have_gets_its_default(path, names, default):
     rewrite(path, remove_field(*names))
-    assert getattr(load_bundle(path), names[0]) == default
+    assert getattr(load_bundle(path), names[-1]) == default
 
 
 def test_a_setting_that_a_file_does_not_have_gets_its_default(path):
-    for names in (("features", "log_offset"), ("model", "dropout"), ("decoding", "dog", "max_gap")):
+    for names in (
+        ("features", 0, "log_offset"),
+        ("models", 0, "dropout"),
+        ("decoding", "dog", "max_gap"),
+    ):
         rewrite(path, remove_field(*names))
     bundle = load_bundle(path)
     assert bundle.feature_config.log_offset == FeatureConfig.log_offset
@@ -274,41 +382,50 @@ def test_a_setting_that_a_file_does_not_have_gets_its_default(path):
         (remove_field("format"), "it lacks 'format'"),
         (remove_field("labels"), "it lacks 'labels'"),
         (remove_field("features"), "it lacks 'features'"),
-        (remove_field("model"), "it lacks 'model'"),
+        (remove_field("models"), "it lacks 'models'"),
         (remove_field("decoding"), "it lacks 'decoding'"),
-        (remove_field("model", "n_classes"), "n_classes"),
+        (remove_field("models", 0, "n_classes"), "n_classes"),
         (remove_field("decoding", "dog"), "must be the same"),
         (set_field("lisence", value="MIT"), "did you mean 'licence'"),
-        (set_field("features", "n_mel", value=80), "did you mean 'features.n_mels'"),
-        (set_field("model", "kernal", value=3), "did you mean 'model.kernel'"),
+        (set_field("features", 0, "n_mel", value=80), "did you mean 'features.n_mels'"),
+        (set_field("models", 0, "kernal", value=3), "did you mean 'model.kernel'"),
         (set_field("decoding", "dog", "medain", value=1), "did you mean 'median'"),
         (set_field("format", value=[1]), "its format must be a number from 1 on"),
         (set_field("format", value="1"), "its format must be a number from 1 on"),
         (set_field("labels", value=3), "not iterable"),
         (set_field("labels", value=["dog", "dog"]), "must be the same"),
-        (set_field("features", value=[]), "features must be a table of settings"),
-        (set_field("features", "hop", value="short"), "features.hop"),
-        (set_field("features", "n_mels", value=64), "80"),
-        (set_field("model", "channels", value="many"), "model.channels"),
-        (set_field("model", "n_recurrent", value=True), "model.n_recurrent must be a number"),
-        (set_field("model", "pooling", value="liner"), "did you mean 'linear'"),
+        (set_field("features", 0, value=[]), "features must be a table of settings"),
+        (set_field("features", 0, "hop", value="short"), "features.hop"),
+        (set_field("features", 0, "n_mels", value=64), "80"),
+        (set_field("models", 0, "channels", value="many"), "model.channels"),
+        (set_field("models", 0, "n_recurrent", value=True), "model.n_recurrent must be a number"),
+        (set_field("models", 0, "pooling", value="liner"), "did you mean 'linear'"),
         (set_field("decoding", value="dog"), "maps each label to its settings"),
         (set_field("decoding", "dog", "threshold", value="high"), "rule of 'dog'"),
         (set_field("decoding", "dog", "threshold", value=2), "rule of 'dog'"),
-        (set_field("window", value="long"), "window must be"),
-        (set_field("window", value=0), "window must be"),
-        (set_field("window", value=float("nan")), "window must be"),
+        (set_field("members", 0, "window", value="long"), "window must be"),
+        (set_field("members", 0, "window", value=0), "window must be"),
+        (set_field("members", 0, "window", value=float("nan")), "window must be"),
         (set_field("tuning", value=None), "tuning must be"),
         (set_field("versions", value=[]), "versions must be"),
         (set_field("licence", value=1), "licence must be"),
         (set_field("attribution", value="A. Nother"), "attribution must be"),
-        (set_field("model", "channels", value=[10**6] * 4), r"must have the shape \(2000000,"),
-        (set_field("model", "channels", value=[10**12] * 4), "not a usable model file"),
-        (set_field("model", "channels", value=[10**30] * 4), "not a usable model file"),
-        (set_field("model", "n_recurrent", value=10**7), r"must have the shape \(30000000,"),
-        (set_field("model", "n_convolutions", value=10**9), "4000000000 convolutions or more"),
+        (set_field("models", 0, "channels", value=[10**6] * 4), r"must have the shape \(2000000,"),
+        (set_field("models", 0, "channels", value=[10**12] * 4), "not a usable model file"),
+        (set_field("models", 0, "channels", value=[10**30] * 4), "not a usable model file"),
+        (set_field("models", 0, "n_recurrent", value=10**7), r"must have the shape \(30000000,"),
+        (set_field("models", 0, "n_convolutions", value=10**9), "4000000000 convolutions or more"),
+        (set_field("features", value={}), "its features must be a list"),
+        (set_field("models", value="crnn"), "its models must be a list"),
+        (set_field("members", value=[]), "has no weights"),
+        (remove_field("members", 0, "model"), "it lacks 'model'"),
+        (set_field("members", 0, "modle", value=0), "did you mean 'model'"),
+        (set_field("members", 0, value=3), "not iterable"),
+        (set_field("members", 0, "model", value=1), r"models\[1\], and there are 1"),
+        (set_field("members", 0, "model", value=-1), r"models\[-1\], and there are 1"),
+        (set_field("members", 0, "features", value=True), r"features\[True\], and there are 1"),
         (
-            set_field("model", "channels", value=[4, 4, 4, 5]),
+            set_field("models", 0, "channels", value=[4, 4, 4, 5]),
             r"must have the shape \(10, 4, 3, 3\)",
         ),
     ],
@@ -325,8 +442,10 @@ def test_a_description_that_is_wrong_is_refused_with_the_name_of_the_file(path, 
     ("change", "message"),
     [
         (lambda w: w.update(more=torch.zeros(1)), "has no weights 'more'"),
-        (lambda w: w.pop("classifier.weight"), r"classifier\.weight must have .* Got none"),
-        (lambda w: w.update({"classifier.bias": torch.zeros(3)}), r"shape \(2,\)\. Got \(3,\)"),
+        (lambda w: w.update({"0.more": torch.zeros(1)}), "has no weights 'more'"),
+        (lambda w: w.update({"1.more": torch.zeros(1)}), r"has no weights '1\.more'"),
+        (lambda w: w.pop("0.classifier.weight"), r"classifier\.weight must have .* Got none"),
+        (lambda w: w.update({"0.classifier.bias": torch.zeros(3)}), r"shape \(2,\)\. Got \(3,\)"),
         (lambda w: w.clear(), "Got 0 tensors"),
     ],
 )

@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from earmark.data.batches import pad_batch
+from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError
 from earmark.frames import FrameGrid
-from earmark.inference.predictor import Predictor
-from earmark.nn import NETWORKS, FusedModel, clip_loss, read_network
+from earmark.inference.member import Member
+from earmark.inference.predictor import STRIP, Predictor
+from earmark.nn import NETWORKS, FusedModel, read_network
+from earmark.nn.frame_network import FrameNetwork
+from earmark.nn.layers import Convolution, FusedConvolution, count_parameters
 from earmark.training.settings import Settings
 
 SMALL = {
@@ -17,37 +22,49 @@ SMALL = {
     "wang": {"n_mels": 20, "channels": [3, 4], "pools": [[1, 2], [2, 2]]},
     "surrey": {"n_mels": 20, "channels": [4, 4], "pools": [[2, 2], [1, 2]], "last_channels": 8},
     "gccaps": {"n_mels": 20, "channels": [4, 4], "pools": [[2, 2], [1, 2]], "n_groups": 2},
+    "emsi": {"n_mels": 20, "windows": [32, 10, 5], "channels": [4, 8]},
+    "mlms": {
+        "n_samples": 20,
+        "nets": [[2, 2, 2, 2, 2], [3, 3, 3, 2, 2], [2, 2, 2, 2, 2, 5]],
+        "channels": [2, 4, 6],
+        "n_hidden": [8, 8],
+        "second": 5,  # frames, of 20 samples each: two nets have longer windows
+        "output_pool": 2,
+    },
 }
-NO_DROPOUT = {
-    "head": {"dropout": 0.0, "input_dropout": 0.0},
-    "gccaps": {"dropout": 0.0, "capsule_dropout": 0.0},
+CHANGES = {
+    "crnn": [{"n_recurrent": 0}, {"n_recurrent": 4}],
+    "head": [{"n_recurrent": 0}, {"n_recurrent": 4}],
+    "wang": [{"n_recurrent": 0}, {"n_recurrent": 4}],
+    "surrey": [{"n_recurrent": 0}, {"n_recurrent": 4}],
+    "emsi": [{}, {"hops": [16, 5, 2], "learns": "clips", "clip_score": "mean"}],
 }
-# With and without a recurrent layer, where there is a choice.
-CHOICES = [
-    (name, n_recurrent)
-    for name, kind in NETWORKS.items()
-    for n_recurrent in ([0, 4] if "n_recurrent" in kind.__dataclass_fields__ else [0])
-]
+# Every network, in each of its ways to work.
+VARIANTS = [(name, changes) for name in NETWORKS for changes in CHANGES.get(name, [{}])]
 
 
-def small(name, n_recurrent=0, **changes):
-    if "n_recurrent" in NETWORKS[name].__dataclass_fields__:
-        changes = {"n_recurrent": n_recurrent, **changes}
+def small(name, **changes):
     return read_network({"network": name, "n_classes": 3, **SMALL[name], **changes})
 
 
-def trained(name, n_recurrent=0, **changes):
+def trained(name, changes):
     """An untrained network whose batch norms have statistics, and whose scores are no constant."""
     torch.manual_seed(0)
-    network = small(name, n_recurrent, **changes).build()
+    network = small(name, **changes).build()
     network(torch.randn(8, 64, 20))
     return network.eval()
 
 
-@pytest.mark.parametrize(("name", "n_recurrent"), CHOICES)
+def without_dropout(name, changes):
+    shares = ("dropout", "last_dropout", "input_dropout", "capsule_dropout")
+    own = {share: 0.0 for share in shares if hasattr(small(name), share)}
+    return small(name, **changes, **own).build().train()
+
+
+@pytest.mark.parametrize(("name", "changes"), VARIANTS)
 class TestEveryNetwork:
-    def test_scores_a_clip_alone_as_padded_in_a_batch(self, name, n_recurrent):
-        network = trained(name, n_recurrent)
+    def test_scores_a_clip_alone_as_padded_in_a_batch(self, name, changes):
+        network = trained(name, changes)
         clips = [torch.randn(n_frames, 20) for n_frames in (37, 16, 3)]
         batch, mask = pad_batch(clips)
         with torch.no_grad():
@@ -59,66 +76,160 @@ class TestEveryNetwork:
                 torch.testing.assert_close(own[:n_frames], alone.frame_probs[0])
                 assert not own[n_frames:].any()
                 torch.testing.assert_close(together.clip_probs[row], alone.clip_probs[0])
+                assert int(together.mask[row].sum()) == n_frames
 
-    def test_learns_nothing_from_padding(self, name, n_recurrent):
+    def test_gives_an_empty_clip_0_and_no_clips_nothing(self, name, changes):
+        network = trained(name, changes)
+        batch = torch.randn(2, 16, 20)
+        mask = torch.tensor([[True] * 16, [False] * 16])
+        with torch.no_grad():
+            together, alone = network(batch, mask), network(batch[:1])
+            assert not together.clip_probs[1].any()
+            assert not together.frame_probs[1].any()
+            torch.testing.assert_close(together.clip_probs[:1], alone.clip_probs)
+            nothing = network(batch[:0], mask[:0])
+        assert nothing.clip_probs.shape == (0, 3)
+        assert nothing.frame_probs.shape == (0, network.config.n_frames(16), 3)
+
+    def test_learns_nothing_from_padding(self, name, changes):
         losses = []
         for filled in (0.0, 1e3):
             torch.manual_seed(0)
-            network = small(name, n_recurrent=n_recurrent).build().train()
+            network = small(name, **changes).build().train()
             batch, mask = pad_batch([torch.ones(12, 20), torch.ones(4, 20)])
             batch = batch.masked_fill(~mask.unsqueeze(2), filled)
-            losses.append(network(batch, mask).clip_probs.sum().item())
+            prediction = network(batch, mask)
+            loss = network.loss(prediction, torch.eye(3)[:2])
+            losses.append((prediction.clip_probs.sum().item(), loss.item()))
         assert losses[0] == losses[1]
 
-    def test_is_the_same_fused_and_in_parts_of_a_recording(self, name, n_recurrent):
-        network = trained(name, n_recurrent)
+    def test_learns_the_same_from_a_clip_with_more_padding(self, name, changes):
+        def step(n_frames):
+            torch.manual_seed(0)
+            network = without_dropout(name, changes).double()
+            torch.manual_seed(1)
+            clips = [torch.randn(12, 20), torch.randn(4, 20), torch.zeros(n_frames, 20)]
+            batch, mask = pad_batch([clip.double() for clip in clips])
+            prediction = network(batch[:2], mask[:2])
+            network.loss(prediction, torch.eye(3).double()[:2]).backward()
+            return network.state_dict(), {key: p.grad for key, p in network.named_parameters()}
+
+        few, many = step(12), step(40)
+        for short, long in zip(few, many, strict=True):
+            for key, values in short.items():
+                torch.testing.assert_close(values, long[key], msg=key)
+
+    def test_sends_a_gradient_to_every_parameter(self, name, changes):
+        torch.manual_seed(0)
+        network = without_dropout(name, changes)
+        batch, mask = pad_batch([torch.randn(n_frames, 20) for n_frames in (40, 30, 37, 0)])
+        network.loss(network(batch, mask), torch.eye(3)[[0, 1, 2, 0]]).backward()
+        for key, parameter in network.named_parameters():
+            assert parameter.grad is not None, key
+            assert parameter.grad.isfinite().all(), key
+            assert parameter.grad.any(), key
+
+    def test_is_the_same_fused_and_in_parts_of_a_recording(self, name, changes):
+        network = trained(name, changes)
         fused = FusedModel(network)
         recording = torch.randn(120, 20)
         with torch.no_grad():
             whole = network.encode(recording.unsqueeze(0))[0][0]
-            margin, pool = fused.margin, network.time_pool
+            margin, pool = fused.margin, network.encoder_pool
             part = fused.encode(recording[40 - margin : 80 + margin], before=margin, length=40)
             torch.testing.assert_close(part, whole[40 // pool : 80 // pool])
             torch.testing.assert_close(
                 fused(recording[None]).frame_probs, network(recording[None]).frame_probs
             )
 
-    def test_sends_a_gradient_to_every_parameter(self, name, n_recurrent):
-        torch.manual_seed(0)
-        network = small(name, n_recurrent, dropout=0.0).build().train()
-        batch, mask = pad_batch([torch.randn(n_frames, 20) for n_frames in (40, 24, 0)])
-        targets = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-        clip_loss(network(batch, mask).clip_probs, targets).backward()
-        for parameter_name, parameter in network.named_parameters():
-            assert parameter.grad is not None, parameter_name
-            assert parameter.grad.isfinite().all(), parameter_name
-            assert parameter.grad.any(), parameter_name
+    def test_is_fused_without_a_change_of_itself(self, name, changes):
+        network = small(name, **changes).build().eval()
+        before = {key: value.clone() for key, value in network.state_dict().items()}
+        fused = network.fused()
+        inner = [module for module in fused.modules() if isinstance(module, Convolution)]
+        assert inner and all(isinstance(module, FusedConvolution) for module in inner)
+        torch.testing.assert_close(network.state_dict(), before, rtol=0, atol=0)
 
-    def test_trains_the_same_however_long_the_padding_is(self, name, n_recurrent):
-        def step(n_frames):
-            torch.manual_seed(0)
-            network = small(name, n_recurrent, **NO_DROPOUT.get(name, {"dropout": 0.0})).build()
-            clips = [torch.randn(40, 20), torch.randn(23, 20), torch.zeros(n_frames, 20)]
-            batch, mask = pad_batch(clips)
-            prediction = network.train()(batch[:2], mask[:2])
-            clip_loss(prediction.clip_probs, torch.eye(3)[:2]).backward()
-            return network
+    def test_describes_itself(self, name, changes):
+        config = small(name, **changes)
+        assert read_network(config.to_dict()) == config
+        assert hash(config) == hash(read_network(config.to_dict()))
+        assert (config.network, config.n_features) == (name, 20)
+        *_, last = config.layers(50)
+        assert last.shape == (config.n_frames(50), 3)
+        network = config.build().eval()
+        prediction = network(torch.zeros(1, 50, 20))
+        assert prediction.frame_probs.shape == (1, config.n_frames(50), 3)
+        assert prediction.hidden.shape[:2] == (1, config.n_frames(50))
+        assert config.output_grid(FrameGrid(50)).count(1.0) == config.n_frames(50)
+        n_tensors = len(network.state_dict())
+        assert config.n_layers <= n_tensors
+        pooling = [p for key, p in network.named_parameters() if key.startswith("pooling.")]
+        n_parameters = sum(layer.n_parameters for layer in config.layers(50))
+        assert n_parameters == count_parameters(network) - sum(p.numel() for p in pooling)
 
-        short, long = step(40), step(64)
-        for (key, a), b in zip(short.state_dict().items(), long.state_dict().values(), strict=True):
-            torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
-        for (key, a), b in zip(short.named_parameters(), long.parameters(), strict=True):
-            torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-3, msg=key)
+    def test_counts_the_operations_that_torch_counts(self, name, changes):
+        config = small(name, **changes)
+        network = config.build().eval()
+        counter = FlopCounterMode(display=False)
+        with counter, torch.no_grad():
+            network(torch.zeros(1, 50, 20))
+        counted = {str(op): n // 2 for op, n in counter.get_flop_counts()["Global"].items()}
+        layers = config.layers(50)
+        convolutions = sum(layer.operations for layer in layers if "convolution" in layer.name)
+        # An even kernel computes one output more per window, which is dropped.
+        assert convolutions <= counted["aten.convolution"] <= 1.3 * convolutions
+        if name != "mlms":
+            assert convolutions == counted["aten.convolution"]
 
-    def test_scores_an_empty_clip_zero(self, name, n_recurrent):
-        batch, mask = pad_batch([torch.randn(20, 20), torch.zeros(0, 20)])
+    def test_knows_whether_classes_are_independent(self, name, changes):
+        network = trained(name, changes)
+        features = 3 * network.encode(torch.randn(2, 30, 20))[0].detach()
+        weights, axes = network.state_dict(), network.config.class_axes()
         with torch.no_grad():
-            prediction = trained(name, n_recurrent)(batch, mask)
-        assert prediction.clip_probs[1].eq(0).all()
-        assert prediction.frame_probs[1].eq(0).all()
+            for key in axes:
+                weights[key].normal_()
+            want = network.classify(features).clip_probs[:, :2]
+            for key, axis in axes.items():
+                weights[key].select(axis, 2).normal_()
+            same = torch.allclose(network.classify(features).clip_probs[:, :2], want, rtol=1e-6)
+        assert same is not network.config.mixes_classes
 
-    def test_predicts_a_recording_in_strips_as_in_one_piece(self, name, n_recurrent, monkeypatch):
-        network = trained(name, n_recurrent).double()
+    def test_of_some_classes_scores_them_as_among_all(self, name, changes):
+        torch.manual_seed(0)
+        network = trained(name, changes)
+        config = network.config
+        whole = Member(_features(config), config, network.state_dict())
+        if config.mixes_classes:
+            with pytest.raises(SettingError, match="weighs classes against each other"):
+                whole.select([2, 0])
+            return
+        member = whole.select([2, 0])
+        member.check_weights()
+        batch = torch.randn(2, 50, 20)
+        with torch.no_grad():
+            want, got = network(batch), member.build_model()(batch)
+        torch.testing.assert_close(got.clip_probs, want.clip_probs[:, [2, 0]])
+        torch.testing.assert_close(got.frame_probs, want.frame_probs[:, :, [2, 0]])
+
+    def test_predicts_a_long_recording_in_pieces_and_a_short_one_as_it_is(self, name, changes):
+        network = trained(name, changes)
+        predictor = Predictor(network, window=40)
+        recording = torch.randn(3 * STRIP + 35, 20)  # its last frame is incomplete
+        ((scores, clip_scores),) = predictor.predict([recording.split(77)])
+        assert scores.shape == clip_scores.shape == (network.config.n_frames(len(recording)), 3)
+        pieces = list(predictor.stream(recording.split(999)))
+        assert len(pieces) > 1
+        np.testing.assert_array_equal(np.concatenate([own for own, _ in pieces]), scores)
+        for clip in (recording[:40], recording[:7]):
+            ((scores, clip_scores),) = predictor.predict([[clip]])
+            with torch.no_grad():
+                want = network(clip[None])
+            np.testing.assert_allclose(scores, want.frame_probs[0], atol=1e-6)
+            np.testing.assert_allclose(clip_scores[0], want.clip_probs[0], atol=1e-6)
+
+    def test_predicts_a_recording_in_strips_as_in_one_piece(self, name, changes, monkeypatch):
+        network = trained(name, changes).double()
         recording = torch.randn(403, 20)
         recording[::50] += 5
         whole = next(Predictor(network, 100, threads=1).predict([[recording]]))
@@ -126,15 +237,11 @@ class TestEveryNetwork:
         pieces = next(Predictor(network, 100).predict([recording.split(37)]))
         for got, want in zip(pieces, whole, strict=True):
             np.testing.assert_allclose(got, want, atol=1e-6)
-        clip = recording[:97]  # fits into one window
-        (frame_scores, clip_scores) = next(Predictor(network, 100).predict([[clip]]))
-        with torch.no_grad():
-            alone = network(clip.double().unsqueeze(0))
-        np.testing.assert_allclose(frame_scores, alone.frame_probs[0], atol=1e-6)
-        np.testing.assert_allclose(clip_scores[0], alone.clip_probs[0], atol=1e-6)
 
-    def test_counts_its_parameters_and_shapes_layer_by_layer(self, name, n_recurrent):
-        network, shapes = trained(name, n_recurrent), []
+    def test_counts_the_shapes_of_its_layers(self, name, changes):
+        network, shapes = trained(name, changes), []
+        if not isinstance(network, FrameNetwork):
+            return  # windows have shapes of their own
         modules = [module for _, module in network.map_layers()]
         modules += [m for m in (network.recurrent, network.classifier) if m is not None]
         for module in modules:
@@ -143,41 +250,21 @@ class TestEveryNetwork:
             )
         with torch.no_grad():
             network(torch.zeros(1, 50, 20))
-        layers = network.layers(50)
-        assert [layer.shape for layer in layers] == [tuple(shape[1:]) for shape in shapes]
-        own = [p for key, p in network.named_parameters() if not key.startswith("pooling.")]
-        assert sum(layer.n_parameters for layer in layers) == sum(p.numel() for p in own)
+        assert [layer.shape for layer in network.layers(50)] == [tuple(s[1:]) for s in shapes]
 
-    def test_knows_whether_classes_are_independent(self, name, n_recurrent):
-        network = trained(name, n_recurrent)
-        features = 3 * network.encode(torch.randn(2, 30, 20))[0].detach()
-        heads = [*network.classifier.parameters(), *network.pooling.parameters()]
-        with torch.no_grad():
-            for parameter in heads:
-                parameter.normal_()
-            want = network.classify(features).clip_probs[:, :2]
-            for parameter in heads:
-                parameter[2:] = torch.randn_like(parameter[2:])
-            same = torch.allclose(network.classify(features).clip_probs[:, :2], want, rtol=1e-6)
-        assert same is not network.config.mixes_classes
-
-    def test_describes_itself(self, name, n_recurrent):
-        config = small(name, n_recurrent=n_recurrent)
-        assert read_network(config.to_dict()) == config
-        assert (config.network, config.n_features) == (name, 20)
-        *_, last = config.layers(50)
-        assert last.shape == (config.n_frames(50), 3)
-        prediction = config.build().eval()(torch.zeros(1, 50, 20))
-        assert prediction.frame_probs.shape == (1, config.n_frames(50), 3)
-        assert config.output_grid(FrameGrid(50)).count(1.0) == config.n_frames(50)
-        n_tensors = len(config.build().state_dict())
-        assert config.n_layers <= n_tensors
-
-    def test_is_chosen_by_a_setting(self, name, n_recurrent):
-        settings = Settings.load("fast", overrides=[f"model.network={name}", "model.dropout=0.1"])
+    def test_is_chosen_by_a_setting(self, name, changes):
+        base = "mlms8" if NETWORKS[name].takes == ("waveform",) else "fast"
+        settings = Settings.load(base, overrides=[f"model.network={name}", "model.dropout=0.1"])
         assert (settings.model.network, settings.model.dropout) == (name, 0.1)
         again = Settings.from_dict(settings.to_dict())
         assert again == settings
+
+
+def _features(config):
+    """Features of 20 values per frame."""
+    if config.takes == ("waveform",):
+        return FeatureConfig(sample_rate=1000, kind="waveform")
+    return FeatureConfig(sample_rate=8000, n_mels=20, f_max=4000.0)
 
 
 def test_an_unknown_network_is_refused():

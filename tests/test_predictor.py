@@ -11,7 +11,8 @@ from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
 from earmark.errors import SettingError
 from earmark.frames import FrameGrid, FrameScores
-from earmark.inference.predictor import N_WINDOWS, STRIP, Predictor, mean_scores, predict_clips
+from earmark.inference.ensemble import mean_scores
+from earmark.inference.predictor import N_WINDOWS, STRIP, Predictor, predict_clips
 from earmark.nn.model import Model, ModelConfig
 
 WINDOW = 200  # input frames, of which four become one

@@ -2,13 +2,14 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 
 import pytest
 import torch
 
-from earmark.errors import SettingError
-from earmark.runtime.threads import map_in_threads
+from earmark.errors import AudioError, SettingError
+from earmark.runtime.threads import map_in_threads, share_items
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 5])
@@ -92,3 +93,23 @@ def test_many_callers_share_the_threads():
 def test_an_invalid_number_of_threads_is_an_error(wrong):
     with pytest.raises(SettingError, match="0 is one per core"):
         list(map_in_threads(abs, iter([1]), threads=wrong))
+
+
+def test_an_error_reaches_every_reader_of_shared_items():
+    def items():
+        yield 1
+        raise AudioError("cut")
+
+    one, other = share_items(items(), 2)
+    assert next(one) == 1
+    with pytest.raises(AudioError, match="cut"):
+        next(one)
+    assert next(other) == 1
+    with pytest.raises(AudioError, match="cut"):
+        next(other)
+
+
+def test_items_shared_between_threads_reach_each_of_them_in_order():
+    readers = share_items(iter(range(2000)), 4)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(list, readers)) == [list(range(2000))] * 4

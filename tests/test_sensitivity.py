@@ -14,6 +14,7 @@ from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding, Rule, decode_events
 from earmark.inference.detector import SENSITIVITIES, Detector, parse_sensitivity
+from earmark.inference.member import Member
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle
 from earmark.inference.tuning import calibrated, find_sensitivity, sweep_sensitivity
 from earmark.nn.model import Model, ModelConfig
@@ -138,12 +139,12 @@ def detectors():
     """A detector whose scores mean nothing, without and with a calibration."""
     torch.manual_seed(0)
     config = ModelConfig.preset("fast", n_classes=2, channels=(4, 4, 4, 4))
+    features = FeatureConfig(mean=(-9.0,) * 80, std=(2.0,) * 80)
+    member = Member(features, config, Model(config).state_dict())
     made = [
         Bundle(
             labels=LABELS,
-            feature_config=FeatureConfig(mean=(-9.0,) * 80, std=(2.0,) * 80),
-            model_config=config,
-            weights=Model(config).state_dict(),
+            members=(member,),
             decoding=Decoding.uniform(LABELS, 0.5, low_threshold=0.4),
             calibration=calibration,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError
 from earmark.training.config import RunConfig, TrainingConfig
 from earmark.training.settings import ADDED, PRESETS, Settings
@@ -170,3 +171,29 @@ def test_a_run_needs_a_process_and_a_machine():
         RunConfig(devices=0)
     with pytest.raises(SettingError, match="nodes must be 1 or more"):
         RunConfig(nodes=0)
+
+
+def test_a_network_gets_the_features_that_it_takes():
+    with pytest.raises(SettingError, match=r"'mlms' takes a waveform; with log-mels, use another"):
+        Settings.load("fast", overrides=["model.network=mlms"])
+    with pytest.raises(SettingError, match=r"'emsi' takes log-mels; with a waveform, use the pres"):
+        Settings.load("mlms8", overrides=["model.network=emsi"])
+    waveform = FeatureConfig(sample_rate=22050, kind="waveform")
+    with pytest.raises(SettingError, match=r"'crnn' takes log-mels; with a waveform, use the pre"):
+        Settings.load("fast", features=waveform)
+
+
+def test_a_waveform_is_augmented_by_gain_and_mixing_and_not_by_mel_bands():
+    overrides = ["augment.gain_db=6", "augment.mixing=0.5", "augment.mixup=0.2"]
+    assert Settings.load("mlms8", overrides=overrides).augment.mixing == 0.5
+    for name in ("eq_db", "n_mel_masks"):
+        with pytest.raises(
+            SettingError, match=f"augment.{name} changes log-mels, and the features"
+        ):
+            Settings.load("mlms8", overrides=[f"augment.{name}=2"])
+
+
+def test_another_sample_rate_changes_the_samples_per_frame_of_a_network_on_waveforms():
+    settings = Settings.load("mlms8-fast", overrides=["features.sample_rate=16000"])
+    assert (settings.features.n_features, settings.model.n_samples) == (320, 320)
+    assert settings.features.f_max == FeatureConfig().f_max  # which says nothing here

@@ -457,3 +457,32 @@ def is_running(pid):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.fixture(scope="module")
+def store(audio, tmp_path_factory):
+    """A store of the samples of these recordings."""
+    folder = tmp_path_factory.mktemp("stores") / "waveforms"
+    return build_store(folder, files_of(audio), FeatureConfig(sample_rate=8000, kind="waveform"))
+
+
+class TestStoreOfWaveforms:
+    def test_has_the_samples_of_every_clip_in_half_precision(self, audio, store):
+        for name in store.names:
+            samples, _ = read_audio(audio / name, 8000)
+            frames = store[name].reshape(-1).astype(np.float32)
+            assert 0 <= len(frames) - len(samples) < 160
+            error = np.abs(frames[: len(samples)] - samples)
+            assert (error <= np.maximum(np.abs(samples) / 2048, 3e-8)).all()
+            assert not frames[len(samples) :].any()
+
+    def test_has_one_mean_and_one_std_of_all_samples(self, store):
+        together = np.concatenate([store[name].reshape(-1) for name in store.names])
+        for mean, std in (store.statistics(), store.statistics(store.names)):
+            assert mean.shape == std.shape == (1,)
+            np.testing.assert_allclose(mean, together.astype(np.float64).mean(), atol=1e-9)
+            np.testing.assert_allclose(std, together.astype(np.float64).std(), rtol=1e-9)
+
+    def test_is_not_taken_for_one_of_log_mels(self, audio, store):
+        with pytest.raises(DataError, match="kind"):
+            FeatureStore.open(store.folder, FeatureConfig(sample_rate=8000, f_max=4000.0))

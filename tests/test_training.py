@@ -32,7 +32,6 @@ from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.formats.events import read_events
 from earmark.inference.detector import load
 from earmark.inference.model_file import save_bundle
-from earmark.inference.predictor import predict_clips
 from earmark.metrics.clip import clip_scores
 from earmark.nn.loss import clip_loss
 from earmark.plots import plot_history
@@ -64,7 +63,8 @@ def run(tones, out, *overrides, strong=None, teachers=(), **how):
 
 
 def weights(out):
-    return load_file(out / MODEL)
+    """Return the tensors of a model; those of one network have their own names."""
+    return {name.removeprefix("0."): value for name, value in load_file(out / MODEL).items()}
 
 
 def history(out):
@@ -118,7 +118,7 @@ train(f"{root}/train_weak.tsv", f"{root}/valid_weak.tsv", f"{root}/audio", out,
 def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
     overrides = [*SMALL, ONE_THREAD, "training.max_epochs=6", "model.dropout=0.2"]
     overrides += ["augment.mixup=0.5", "augment.time_shift=1.0", "training.schedule=plateau"]
-    overrides += ["augment.eq_db=6", "training.ema_decay=0.9"]
+    overrides += ["augment.eq_db=6", "training.ema_decay=0.9", "training.members=2"]
     overrides += [
         "training.checkpoint_seconds=0",
         "training.patience=20",
@@ -155,6 +155,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_weights(tones, tmp_path):
     assert process.returncode == 0, (tmp_path / "errors.txt").read_text()
     a, b = weights(tmp_path / "whole"), weights(out)
     assert all(a[name].equal(b[name]) for name in a)
+    assert "1.classifier.weight" in a
     a, b = (load_file(tmp_path / name / CHECKPOINT) for name in ("whole", "killed"))
     assert all(a[name].equal(b[name]) for name in a)
 
@@ -197,7 +198,7 @@ def test_the_weights_of_the_best_epoch_are_saved_not_the_last_ones(tones, tmp_pa
     rows = checkpoint.state.history
     assert best_epoch(rows) < len(rows) - 1, "choose settings under which it gets worse"
     saved = weights(tmp_path / "run")
-    assert all(saved[name].equal(checkpoint.best[name]) for name in saved)
+    assert all(saved[name].equal(checkpoint.best[0][name]) for name in saved)
     assert not all(saved[name].equal(checkpoint.model[name]) for name in saved)
 
 
@@ -270,7 +271,7 @@ def test_the_weights_are_those_of_the_best_epoch_or_of_the_last(tones, tmp_path,
         "training.learning_rate=0.1")  # fmt: skip
     checkpoint = Checkpoint.read(tmp_path / "run")
     assert best_epoch(checkpoint.state.history) < 5  # with so large a learning rate
-    same = [value.equal(checkpoint.model[name]) for name, value in checkpoint.best.items()]
+    same = [value.equal(checkpoint.model[name]) for name, value in checkpoint.best[0].items()]
     assert all(same) == (which == "last")
 
 
@@ -453,7 +454,7 @@ def test_validation_metrics_are_those_of_the_saved_network(tones, tmp_path, devi
     summary, features = detector.bundle.training, detector.bundle.feature_config
     clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
     store = build_store(tones / "features", clip_paths(clips), features.raw)
-    scores = predict_clips(detector.predictor, store, clips, features)
+    scores = detector.ensemble.predict_clips(clips, [store])
     probs = np.stack([own.clip_level() for own in scores])
     tags = dict(zip(clips.files, clips.tags, strict=True))
     estimate = {
@@ -666,10 +667,13 @@ def test_a_second_generation_learns_from_the_first(tones, tmp_path):
     for name, same in ((TEACHER, "first"), ("", "second")):
         one, other = weights(out / name), weights(tmp_path / same)
         assert all(torch.equal(one[key], other[key]) for key in one)
-    # A finished teacher is not trained again.
-    written = (out / TEACHER / MODEL).stat().st_mtime_ns
+    # A finished teacher is not trained again, and one of other settings is not used.
+    written = (out / TEACHER / MODEL).read_bytes()
     run(tones, out, *overrides, "training.generations=2", resume=True)
-    assert (out / TEACHER / MODEL).stat().st_mtime_ns == written
+    assert (out / TEACHER / MODEL).read_bytes() == written
+    (out / CHECKPOINT).unlink()
+    with pytest.raises(SettingError, match="another data or settings"):
+        run(tones, out, overrides[0], "training.seed=4", "training.generations=2", resume=True)
 
 
 def test_pseudo_labels_are_kept_when_a_training_resumes(tones, tmp_path):
@@ -708,7 +712,7 @@ def test_the_validated_weights_are_the_saved_ones(tones, tmp_path):
     detector = run(tones, tmp_path, "training.ema_decay=0.9", "training.max_epochs=4")
     clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
     store = build_store(tones / "features", clip_paths(clips), detector.bundle.feature_config.raw)
-    scores = predict_clips(detector.predictor, store, clips, detector.bundle.feature_config)
+    scores = detector.ensemble.predict_clips(clips, [store])
     probs = np.stack([own.clip_level() for own in scores])
     loss = clip_loss(torch.from_numpy(probs), clips.targets).item()
     assert loss == pytest.approx(detector.bundle.training["best_valid_loss"], abs=1e-5)
@@ -730,7 +734,7 @@ def test_training_and_tuning_score_a_clip_alike(tones, tmp_path):
     detector = run(tones, tmp_path / "run")
     clips = Manifest.read(tones / "valid_weak.tsv", tones / "audio")
     store = FeatureStore.open(tones / "features")
-    stored = predict_clips(detector.predictor, store, clips, detector.bundle.feature_config)
+    stored = detector.ensemble.predict_clips(clips, [store])
     for path, scores in zip(clips.paths, stored, strict=True):
         own = detector.frame_scores(path)
         np.testing.assert_allclose(scores.scores[: len(own)], own.scores, rtol=0, atol=0.01)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from earmark.formats.scores import ScoreTable, read_scores, write_scores
     from earmark.formats.tags import read_tags, write_tags
     from earmark.frames import FrameGrid, FrameScores
+    from earmark.inference.combine import ensemble
     from earmark.inference.decoding import Decoding, Rule, decode_events
     from earmark.inference.detector import Detector, load
     from earmark.metrics import (
@@ -86,6 +87,7 @@ _MODULE_OF = {
     "TrainingConfig": "training.config",
     "clip_scores": "metrics",
     "decode_events": "inference.decoding",
+    "ensemble": "inference.combine",
     "evaluate": "metrics.evaluation",
     "event_scores": "metrics",
     "export_best": "training.finish",
@@ -155,6 +157,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "TrainingConfig",
     "clip_scores",
     "decode_events",
+    "ensemble",
     "evaluate",
     "event_scores",
     "export_best",

@@ -23,6 +23,7 @@ SNAP = 1e-6  # of a frame: far above float rounding for a year of audio, far bel
 
 Floats = NDArray[np.floating[Any]]
 Reals = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,29 @@ class FrameGrid:
         """
         rate = self.frame_rate
         return (np.arange(n_frames) * 2 + 1) * rate.denominator / (2 * rate.numerator)
+
+    def frames_at(self, other: "FrameGrid", first: int, stop: int) -> Indices:
+        """Return which frame of this grid is at the centre of frames `first` to `stop` of another.
+
+        >>> FrameGrid(12.5).frames_at(FrameGrid(25), 0, 5)
+        array([0, 0, 1, 1, 2])
+        >>> FrameGrid(12.5).frames_at(FrameGrid(20), 0, 5)
+        array([0, 0, 1, 2, 2])
+        """
+        ratio = self.frame_rate / other.frame_rate
+        centres = 2 * np.arange(first, stop) + 1  # in half frames: whole numbers, so exact
+        return centres * ratio.numerator // (2 * ratio.denominator)
+
+    def count_within(self, other: "FrameGrid", n_frames: int) -> int:
+        """Return how many frames of this grid have their centre in `n_frames` of another.
+
+        >>> FrameGrid(25).count_within(FrameGrid(12.5), 3), FrameGrid(20).count_within(
+        ...     FrameGrid(12.5), 3)
+        (6, 5)
+        """
+        ratio = other.frame_rate / self.frame_rate
+        last = (2 * ratio.denominator * n_frames - 1) // ratio.numerator  # in half frames
+        return (last + 1) // 2
 
     def _position(self, time: float) -> float:
         """Return `time` in frames, snapped to a whole frame where it is one but for rounding."""
@@ -231,6 +255,31 @@ class FrameScores:
             raise SettingError("These frame-level scores come without clip-level scores.")
         best: Floats = self.clip_scores.max(axis=0, initial=0.0)
         return best
+
+    def on_grid_of(self, other: "FrameScores") -> "FrameScores":
+        """Return these scores on the grid of scores of the same recording that is as fine or finer.
+
+        A frame there has the scores of the frame here that is at its centre.
+
+        >>> coarse = FrameScores([[0.9], [0.2]], ["dog"], FrameGrid(12.5))
+        >>> fine = FrameScores([[0.5]] * 4, ["dog"], FrameGrid(25))
+        >>> coarse.on_grid_of(fine).scores[:, 0]
+        array([0.9, 0.9, 0.2, 0.2])
+        """
+        if self.grid is None or other.grid is None:
+            raise SettingError(
+                "Scores are brought from one frame grid to another; these have none."
+            )
+        if self.grid == other.grid and len(self) == len(other):
+            return self
+        index = np.minimum(self.grid.frames_at(other.grid, 0, len(other)), len(self) - 1)
+        return FrameScores(
+            self.scores[index],
+            self.labels,
+            other.grid,
+            duration=other.duration,
+            clip_scores=None if self.clip_scores is None else self.clip_scores[index],
+        )
 
 
 def pooled_length(n_frames: int, factor: int) -> int:

@@ -165,10 +165,14 @@ def _stop(out: Path, device: str) -> None:
 
 
 def _print_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    from earmark.training.finish import name_epochs
+
+    several = len(summary["member_epochs"]) > 1
     print(
         f"{path}: after {summary['n_epochs']} epochs, the best is epoch "
         f"{summary['best_epoch']} with validation loss {summary['best_valid_loss']:.4f}, "
         f"mAP {summary['best_valid_map']:.3f}, F1 {summary['best_valid_f1']:.3f}"
+        + (f"; the model is {name_epochs(summary)}" if several else "")
     )
     print(f"next: earmark detect RECORDING --model {path}")
 
@@ -298,6 +302,6 @@ def info(
     if as_json:
         print_json(about)
         return
-    from earmark.inference.model_file import describe_bundle
+    from earmark.inference.description import describe_bundle
 
     print(f"{model}: {describe_bundle(about)}")

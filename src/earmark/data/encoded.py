@@ -1,4 +1,4 @@
-"""Waveform -> features: the log-mel, or the frame embeddings of a pretrained encoder.
+"""Waveform -> features: log-mel, samples, or the frame embeddings of a pretrained encoder.
 
 `feature_blocks` is the one way from a waveform to the input of a network; the feature store and the
 detector both take it. `read_encoder` reads the description of an encoder: a TOML file with the
@@ -14,7 +14,7 @@ fields of `EncoderConfig` in its table `encoder`, and those of `FeatureConfig` i
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import log
@@ -27,11 +27,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.config import build, read_toml
-from earmark.data.features import FeatureConfig, Normalise, log_mel_blocks
+from earmark.data.features import FeatureConfig, Normalise, log_mel_blocks, sample_blocks
 from earmark.encoders.config import EncoderConfig
 from earmark.encoders.runtimes import ENCODERS, check_kind, digest, make_module, source_of
 from earmark.encoders.stream import Encoder
 from earmark.errors import SettingError, choose
+from earmark.runtime.threads import share_items
 
 
 def feature_blocks(
@@ -46,13 +47,46 @@ def feature_blocks(
     [(256, 80), (26, 80)]
     """
     if config.encoder is None:
-        yield from log_mel_blocks(blocks, config)
+        make = sample_blocks if config.kind == "waveform" else log_mel_blocks
+        yield from make(blocks, config)
         return
     encoder, normalise = open_encoder(config), Normalise(config.mean, config.std)
     takes_samples = config.encoder.input == "waveform"
     inputs = blocks if takes_samples else log_mel_blocks(blocks, config.log_mel)
     for piece in encoder.stream(torch.as_tensor(each).detach().float().cpu() for each in inputs):
         yield normalise(piece)
+
+
+def shared_feature_blocks(
+    blocks: Iterable[Tensor | NDArray[np.floating]], configs: Sequence[FeatureConfig]
+) -> list[Iterator[Tensor]]:
+    """Return `feature_blocks` of one waveform for each of several features.
+
+    Features that differ in their normalisation only are computed once. What one reader has and
+    another lacks is held in memory, so they should keep pace; they may be on several threads.
+
+    Args:
+        blocks: of the waveform, at the sample rate of all features.
+        configs: of the features.
+
+    >>> configs = [FeatureConfig(), FeatureConfig(mean=(1.0,)), FeatureConfig(n_mels=40)]
+    >>> streams = shared_feature_blocks([np.zeros(640, np.float32)], configs)
+    >>> [tuple(next(stream).shape) for stream in streams]
+    [(1, 80), (1, 80), (1, 40)]
+    """
+    groups: dict[FeatureConfig, list[int]] = {}
+    for at, config in enumerate(configs):
+        groups.setdefault(config.raw, []).append(at)
+    streams: dict[int, Iterator[Tensor]] = {}
+    waveforms = share_items(blocks, len(groups))
+    for waveform, (raw, of_group) in zip(waveforms, groups.items(), strict=True):
+        if len(of_group) == 1:
+            streams[of_group[0]] = feature_blocks(waveform, configs[of_group[0]])
+            continue
+        shared = share_items(feature_blocks(waveform, raw), len(of_group))
+        for at, pieces in zip(of_group, shared, strict=True):
+            streams[at] = map(Normalise(configs[at].mean, configs[at].std), pieces)
+    return [streams[at] for at in range(len(configs))]
 
 
 def open_encoder(config: FeatureConfig) -> Encoder:
@@ -139,6 +173,17 @@ def encoder_file(source: str | os.PathLike[str]) -> str:
             raise SettingError(f"{path} names no file of an encoder.")
         path = path.parent / str(file)
     return str(path.resolve())
+
+
+def encoder_sha256(file: str | os.PathLike[str]) -> str:
+    """Return what identifies an encoder, given its own file.
+
+    >>> encoder_sha256("nowhere.onnx")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: There is no encoder nowhere.onnx; pass where it is as encoder=...
+    """
+    return digest(Path(file))
 
 
 def with_n_features(config: FeatureConfig) -> FeatureConfig:

@@ -1,4 +1,4 @@
-"""Waveform -> log-mel spectrogram, as a module (`LogMel`), a function or a stream.
+"""Waveform -> log-mel spectrogram, as a module (`LogMel`), a function or a stream; or its samples.
 
 Conventions: frame `i` covers [i * hop, (i + 1) * hop) and its window is centred on that interval:
 (window - hop) / 2 zeros are put in front of the waveform, and zeros behind it until the last,
@@ -7,6 +7,10 @@ periodic Hann window, the spectrum is a power spectrum; mel scale and filter are
 in librosa. A log-mel is the natural logarithm of mel power plus an offset, in float32. No gradient
 flows back to the waveform. Pretrained encoders may need another log-mel, and turn it into other
 features: see `FeatureConfig` and `earmark.data.encoded`.
+
+For networks on raw audio, the features are the waveform itself: frame `i` has the samples of
+[i * hop, (i + 1) * hop), and the last one is filled with zeros. Mean and standard deviation are
+then one value for all samples.
 
 Shape: (samples,) -> (frames, mels) and (batch, samples) -> (batch, frames, mels).
 
@@ -44,17 +48,24 @@ BAND = 16  # mels per matrix product, with only the bins that they use: most of 
 # time; float64 for all frames would double it.
 FAINT = 5e3
 
+KINDS = ("log-mel", "waveform")
 MEL_SCALES = ("slaney", "htk")
 SPECTRA = ("power", "magnitude")
 # Fields that are newer than the first files: at their defaults, files do not have them.
-ADDED = ("n_fft", "mel_scale", "spectrum", "encoder")
+ADDED = ("n_fft", "mel_scale", "spectrum", "encoder", "kind")
+# Fields that say nothing about samples, and must have their defaults there.
+OF_LOG_MELS = (
+    *("window", "n_mels", "f_min", "f_max", "log_offset", "n_fft", "mel_scale", "spectrum"),
+    "encoder",
+)
 
 
 @dataclass(frozen=True)
 class FeatureConfig:
     """How a waveform becomes the input of a network; times in seconds, frequencies in Hz.
 
-    It becomes a log-mel, or what an encoder makes of a log-mel or of the waveform itself.
+    It becomes a log-mel, what an encoder makes of a log-mel or of the waveform itself, or frames of
+    its samples.
 
     Args:
         sample_rate: samples per second.
@@ -73,7 +84,10 @@ class FeatureConfig:
             height that are linear on the HTK mel scale, as in TensorFlow and Kaldi.
         spectrum: "power" or "magnitude".
         encoder: a pretrained network that makes the features, if there is one.
+        kind: "log-mel" or "waveform", frames of samples, which `sample_rate` and `hop` describe.
 
+    >>> FeatureConfig(sample_rate=22050, kind="waveform").n_features
+    441
     >>> config = FeatureConfig()
     >>> config.window_samples, config.hop_samples, config.grid.count(10.0)
     (1280, 640, 500)
@@ -96,6 +110,7 @@ class FeatureConfig:
     mel_scale: str = "slaney"
     spectrum: str = "power"
     encoder: EncoderConfig | None = None
+    kind: str = "log-mel"
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # a file gives lists
@@ -106,13 +121,26 @@ class FeatureConfig:
             value = getattr(self, name)
             if not (isinstance(value, int) and value > 0):
                 raise SettingError(f"{name} must be an integer above 0. Got {value!r}.")
+        choose("features.kind", self.kind, KINDS)
+        if self.kind == "waveform":
+            self._check_waveform()
         self._check_normalisation()
-        if self.encoder is None or self.encoder.input == "log-mel":
+        if self.kind == "log-mel" and (self.encoder is None or self.encoder.input == "log-mel"):
             self._check_log_mel()
         if self.encoder is not None:
             units = "samples" if self.encoder.input == "waveform" else "log-mel frames"
             for name in ("patch", "hop"):
                 whole_multiple(name, getattr(self.encoder, name), self.input_hop, units)
+
+    def _check_waveform(self) -> None:
+        self._check_whole("hop")
+        fields = self.__dataclass_fields__
+        for name in OF_LOG_MELS:
+            if getattr(self, name) != fields[name].default:
+                raise SettingError(
+                    f"{name} is a setting of log-mels, and the features are those of kind "
+                    f"'waveform', samples; leave it out. Got {getattr(self, name)!r}."
+                )
 
     def _check_log_mel(self) -> None:
         choose("mel_scale", self.mel_scale, MEL_SCALES)
@@ -159,6 +187,10 @@ class FeatureConfig:
 
     def _check_normalisation(self) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
+            if self.kind == "waveform" and len(values) != 1:
+                raise SettingError(
+                    f"{name} must have one value for all samples of a waveform. Got {len(values)}."
+                )
             if len(values) not in (1, self.n_features):
                 each = "mel" if self.encoder is None else "feature"
                 raise SettingError(
@@ -203,6 +235,8 @@ class FeatureConfig:
         >>> FeatureConfig().n_features
         80
         """
+        if self.kind == "waveform":
+            return self.hop_samples
         return self.n_mels if self.encoder is None else self.encoder.n_features
 
     @property
@@ -343,7 +377,8 @@ class LogMel(nn.Module):
         >>> [len(piece) for piece in LogMel(FeatureConfig()).stream([np.zeros(180000, np.float32)])]
         [256, 26]
         """
-        for samples in _cut(blocks, self.config):
+        config = self.config
+        for samples in _cut(blocks, config.hop_samples, config.window_samples):
             yield self._chunk(samples)
 
     def _chunk(self, samples: Tensor) -> Tensor:
@@ -439,8 +474,25 @@ def log_mel_blocks(
     >>> [len(piece) for piece in log_mel_blocks(blocks, FeatureConfig())]
     [256, 26]
     """
-    for samples in _cut(blocks, config):
+    for samples in _cut(blocks, config.hop_samples, config.window_samples):
         yield _module(config, samples.device)._chunk(samples)
+
+
+def sample_blocks(
+    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig
+) -> Iterator[Tensor]:
+    """Yield the samples of a waveform that comes in blocks of any sizes, as normalised frames.
+
+    The pieces are (frames, samples per frame); the last frame is filled with zeros before
+    normalisation.
+
+    >>> config = FeatureConfig(sample_rate=22050, kind="waveform")
+    >>> [tuple(piece.shape) for piece in sample_blocks([np.zeros(22051, np.float32)], config)]
+    [(51, 441)]
+    """
+    normalise, hop = Normalise(config.mean, config.std), config.hop_samples
+    for samples in _cut(blocks, hop, hop):
+        yield normalise.to(samples.device)(samples.view(-1, hop))
 
 
 def mel_filters(config: FeatureConfig) -> NDArray[np.float32]:
@@ -492,10 +544,9 @@ def _mel_to_hz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _cut(
-    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig
+    blocks: Iterable[Tensor | NDArray[np.floating]], hop: int, window: int
 ) -> Iterator[Tensor]:
     """Yield the samples of each `CHUNK` frames, which overlap, and of the remaining frames."""
-    hop, window = config.hop_samples, config.window_samples
     step = CHUNK * hop
     span = step - hop + window
     front = (window - hop) // 2

@@ -10,7 +10,8 @@ A new kind is one function and one line in `RUNTIMES`; a new module is a call of
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from earmark.encoders.config import EncoderConfig
-from earmark.errors import SettingError, choose
+from earmark.errors import EarmarkError, SettingError, choose
 
 Floats32 = NDArray[np.float32]
 Encode = Callable[[Floats32], Floats32]
@@ -88,8 +89,31 @@ def load_encoder(config: EncoderConfig) -> Encode:
             f"is {found[:12]}... in place of {config.sha256[:12]}...; pass the right one as "
             "encoder=..."
         )
-    encode = _of_module(module) if module is not None else RUNTIMES[config.kind](config)
-    return lambda patches: _as_frames(encode(patches), config)
+    if module is not None:
+        encode = _of_module(module)
+    else:
+        with _explained(f"{file} cannot be opened as a {config.kind} file; it may be damaged"):
+            encode = RUNTIMES[config.kind](config)
+
+    def to_frames(patches: Floats32) -> Floats32:
+        name = file or config.kind
+        with _explained(f"The encoder {name} cannot take an input of the shape {patches.shape}"):
+            embeddings = encode(patches)
+        return _as_frames(embeddings, config)
+
+    return to_frames
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn whatever a runtime raises, each has errors of its own, into one sentence."""
+    try:
+        yield
+    except EarmarkError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise SettingError(f"{what}: {lines[0]}") from error
 
 
 def check_kind(kind: str) -> None:

@@ -178,13 +178,13 @@ def _plot(
     spectrum = log_mel(waveform, config)
     label = reference[0].label
     index = detector.labels.index(label)
-    model = detector.bundle.build_model()
+    model: Any = detector.bundle.build_model()  # of the preset, whose pooling has stages
     with torch.no_grad():
         prediction = model(spectrum.unsqueeze(0))
         _, stages = model.pooling(prediction.frame_probs, prediction.hidden, return_stages=True)
     picture = plot_hierarchy(
         spectrum, config.grid, stages, detector.grid, label, index, reference,
-        lengths=detector.bundle.model_config.stages,
+        lengths=model.config.stages,
     )  # fmt: skip
     save(picture, out / "hierarchy.png")
     scores = detector.frame_scores(waveform, config.sample_rate)

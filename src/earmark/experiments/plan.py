@@ -361,7 +361,7 @@ class Plan:
         trained_on = _fingerprint(
             settings.deciding(), self.labels, *map(_digest, training), *needed
         )
-        rule = self.decoding or default_rule(settings.model.pooling)
+        rule = self.decoding or default_rule(settings.model.pooling_name)
         scored = [tables[table] for table in ("test", "valid_events") if table in tables]
         # A network with a decision stage of its own is scored with it, too.
         stage = [{"published": VERSION}] if has_decision(settings.model) else []

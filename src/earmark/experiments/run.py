@@ -36,10 +36,10 @@ from earmark.files import atomic_write
 from earmark.formats.events import Event, read_events
 from earmark.formats.scores import ScoreTable
 from earmark.frames import FrameScores
+from earmark.inference.combine import combine
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import installed_versions, load_bundle
-from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.inference.tuning import (
     Decision,
     decide_as_published,
@@ -239,16 +239,12 @@ class RunOutput:
     test: list[FrameScores]
 
     @classmethod
-    def predict(cls, detector: Detector, workspace: Workspace, store: FeatureStore) -> "RunOutput":
-        """Return the predictions of a detector."""
-        config = detector.bundle.feature_config
+    def predict(
+        cls, detector: Detector, workspace: Workspace, *stores: FeatureStore
+    ) -> "RunOutput":
+        """Return the predictions of a detector, which may be an ensemble."""
         clips = (workspace.valid, workspace.test)
-        return cls(*(predict_clips(detector.predictor, store, own, config) for own in clips))
-
-    @classmethod
-    def ensemble(cls, members: Sequence["RunOutput"]) -> "RunOutput":
-        """Return the mean of the predictions of several runs."""
-        return cls(*(mean_scores(getattr(x, name) for x in members) for name in ("valid", "test")))
+        return cls(*(detector.ensemble.predict_clips(own, stores) for own in clips))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -260,15 +256,8 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     """Train, tune and score one run; its teachers or members must be trained already."""
     if run.members:
         stores = [workspace.compute_features(member) for member in run.members]
-        detectors = [
-            Detector.load(workspace.model_path(member), workspace.device) for member in run.members
-        ]
-        output = RunOutput.ensemble(
-            [
-                RunOutput.predict(detector, workspace, store)
-                for detector, store in zip(detectors, stores, strict=True)
-            ]
-        )
+        bundle = combine([load_bundle(workspace.model_path(member)) for member in run.members])
+        output = RunOutput.predict(Detector(bundle, workspace.device), workspace, *stores)
         training: Mapping[str, Any] = {"ensemble_of": [member.key for member in run.members]}
     else:
         detector = train_run(workspace, run)

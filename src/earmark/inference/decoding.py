@@ -38,11 +38,10 @@ from numpy.typing import NDArray
 
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
-from earmark.frames import Floats, FrameGrid, FrameScores, Reals
+from earmark.frames import Floats, FrameGrid, FrameScores, Indices, Reals
 from earmark.inference.segments import pool_segments
 
 Mask = NDArray[np.bool_]
-Indices = NDArray[np.intp]
 
 MAX_SHIFT = 20  # of a sensitivity, either way: beyond any use, and far from underflow
 _MEDIAN_BLOCK = 1 << 20  # values sorted at a time: some 10 MB

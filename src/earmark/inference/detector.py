@@ -4,7 +4,8 @@ Conventions: a source is a path, an open binary file, or a waveform (NumPy array
 with its sample rate. Waveforms are (samples,), or 2-dimensional with the shorter axis as channels,
 which are averaged; full scale is -1 to 1. Any sample rate is resampled to that of the network. How
 recordings longer than the network's window are processed is described in
-`earmark.inference.predictor`. A detector may be used from several threads at once.
+`earmark.inference.predictor`, and how several networks detect as one in
+`earmark.inference.ensemble`. A detector may be used from several threads at once.
 """
 
 import logging
@@ -17,18 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from earmark.audio.decode import Source, audio_duration, find_audio, read_blocks
+from earmark.audio.decode import Source, audio_duration, audio_format, find_audio, read_blocks
 from earmark.audio.waveform import Waveform, resample, to_mono
-from earmark.data.encoded import feature_blocks, open_encoder
+from earmark.data.encoded import open_encoder, shared_feature_blocks
+from earmark.data.features import FeatureConfig
 from earmark.errors import AudioError, DataError, EarmarkError, SettingError, choose
 from earmark.formats.events import Event
 from earmark.formats.names import stems_of
 from earmark.formats.scores import ScoreTable, write_scores
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.ensemble import Ensemble
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
-from earmark.inference.predictor import Predictor, Scores
-from earmark.runtime.device import resolve_device
+from earmark.inference.predictor import Scores
+from earmark.runtime.threads import share_items
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +63,12 @@ class FileEvents(dict[str, list[Event]]):
 
 
 class Detector:
-    """A trained network that finds which sound starts and ends when.
+    """A trained network, or an ensemble of them, that finds which sound starts and ends when.
 
     Made by `earmark.load(path)` or `earmark.train(...)`.
 
     Args:
-        bundle: the trained network with its features and decoding.
+        bundle: the trained networks with their features and the decoding.
         device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
         threads: how many parts of a recording to process at a time; 0 is one per core.
 
@@ -81,14 +84,12 @@ class Detector:
         self, bundle: Bundle, device: str | torch.device = "cpu", threads: int = 0
     ) -> None:
         self.bundle = bundle
-        if bundle.feature_config.encoder is not None:
-            open_encoder(bundle.feature_config)  # raises now, not at the first recording
-        self.grid = bundle.model_config.output_grid(bundle.feature_config.grid)
-        window = bundle.feature_config.grid.count(bundle.window)
-        where = resolve_device(device)
-        self.model = bundle.build_model().to(where)
-        self.predictor = Predictor(self.model, window, where, threads)
-        logger.debug("network on %s, windows of %g s", where, bundle.window)
+        for config in bundle.feature_configs:
+            if config.encoder is not None:
+                open_encoder(config)  # raises now, not at the first recording
+        self.ensemble = Ensemble(bundle.members, device, threads)
+        self.grid = self.ensemble.grid
+        logger.debug("%d networks on %s", len(bundle.members), self.ensemble.device)
 
     @classmethod
     def load(
@@ -129,8 +130,12 @@ class Detector:
 
     @property
     def sample_rate(self) -> int:
-        """That of the network, in Hz; other sample rates are resampled to it."""
-        return self.bundle.feature_config.sample_rate
+        """That of the network, in Hz; other sample rates are resampled to it.
+
+        Of an ensemble, the first with the finest frame grid has it.
+        """
+        finest = next(x for x in self.bundle.members if x.grid == self.grid)
+        return finest.feature_config.sample_rate
 
     def detect(
         self,
@@ -231,32 +236,56 @@ class Detector:
         >>> scores.scores.shape, scores.duration
         ((13, 17), 1.0)
         """
-        counter = _Counter(self._blocks(source, sample_rate))
+        configs = self.bundle.feature_configs
+        counters = {
+            rate: _Counter(blocks)
+            for rate, blocks in self._blocks(source, sample_rate, configs).items()
+        }
+        features: dict[FeatureConfig, Iterator[Tensor]] = {}
+        for rate, counter in counters.items():
+            own = [config for config in configs if config.sample_rate == rate]
+            features |= zip(own, shared_feature_blocks(counter, own), strict=True)
         pieces, clip_pieces = [], []
-        for piece, clip_piece in self.stream(feature_blocks(counter, self.bundle.feature_config)):
+        for piece, clip_piece in self.stream(*(features[config] for config in configs)):
             pieces.append(piece)
             clip_pieces.append(clip_piece)
         scores = np.concatenate(pieces)
         pieces.clear()  # those of a day are as large as all the rest
         clip_scores = np.concatenate(clip_pieces)
-        duration = counter.n_samples / self.sample_rate
+        duration = counters[self.sample_rate].n_samples / self.sample_rate
         return FrameScores(
             scores, self.labels, self.grid, duration=duration, clip_scores=clip_scores
         )
 
-    def stream(self, features: Iterable[Tensor]) -> Iterator[Scores]:
+    def stream(self, *features: Iterable[Tensor]) -> Iterator[Scores]:
         """Yield pieces of frame-level and clip-level scores, as soon as they are final.
 
         Shape: pieces (frames, features) of any length, normalised, in order -> (frames, classes)
         both.
 
+        Args:
+            features: one iterable of pieces for each of `bundle.feature_configs`, of which most
+                models have one.
+
+        >>> from earmark.data.encoded import feature_blocks
         >>> detector = Detector.load()
         >>> blocks = [np.zeros(16000, np.float32), np.zeros(16000, np.float32)]  # 1 s at 32 kHz
         >>> features = feature_blocks(blocks, detector.bundle.feature_config)
         >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream(features))
         13
         """
-        return self.predictor.stream(features)
+        configs = self.bundle.feature_configs
+        if len(features) != len(configs):
+            raise SettingError(
+                f"The model needs {len(configs)} streams of features, one for each of "
+                f"bundle.feature_configs. Got {len(features)}."
+            )
+        members = self.bundle.members
+        wanted = [configs.index(member.feature_config) for member in members]
+        if len(members) == 1:
+            return self.ensemble.stream(features)
+        shared = [iter(share_items(own, wanted.count(at))) for at, own in enumerate(features)]
+        return self.ensemble.stream([next(shared[at]) for at in wanted])
 
     def tags(
         self, source: Source | Waveform | Tensor, sample_rate: int | None = None
@@ -278,8 +307,13 @@ class Detector:
         return (decoding or self.bundle.decoding).shifted(parse_sensitivity(sensitivity))
 
     def _blocks(
-        self, source: Source | Waveform | Tensor, sample_rate: int | None
-    ) -> Iterable[Waveform]:
+        self,
+        source: Source | Waveform | Tensor,
+        sample_rate: int | None,
+        configs: Iterable[FeatureConfig],
+    ) -> dict[int, Iterable[Waveform]]:
+        """Return each sample rate of the features -> blocks of the waveform at that rate."""
+        rates = list(dict.fromkeys(config.sample_rate for config in configs))
         if not isinstance(source, np.ndarray | Tensor):
             if not (isinstance(source, str | os.PathLike) or hasattr(source, "read")):
                 raise SettingError(
@@ -288,16 +322,26 @@ class Detector:
                 )
             if sample_rate is not None:
                 raise SettingError("sample_rate is for waveforms; a file knows its own.")
-            return read_blocks(source, self.sample_rate)
+            if len(rates) == 1:
+                return {rates[0]: read_blocks(source, rates[0])}
+            own_rate, _ = audio_format(source)  # decoded once, resampled for each network
+            shared = share_items(read_blocks(source), len(rates))
+            return {
+                rate: resample(blocks, own_rate, rate, f"{source}")
+                for rate, blocks in zip(rates, shared, strict=True)
+            }
         if sample_rate is None:
             raise SettingError("A waveform needs its sample_rate, as in detect(waveform, 16000).")
         if isinstance(source, Tensor):
             own = source.detach().cpu()  # NumPy has no bfloat16
             source = (own.float() if own.is_floating_point() else own).numpy()
         waveform = to_mono(source)
-        if sample_rate == self.sample_rate:
-            return [waveform]
-        return resample(_in_blocks(waveform), sample_rate, self.sample_rate)
+        return {
+            rate: [waveform]
+            if sample_rate == rate
+            else resample(_in_blocks(waveform), sample_rate, rate)
+            for rate in rates
+        }
 
 
 def load(

@@ -1,40 +1,42 @@
-"""A trained network <-> one self-describing file.
+"""Trained networks <-> one self-describing file.
 
 Conventions: a safetensors file (no pickle, nothing that could run) whose metadata holds one JSON
-text: labels, features, normalisation, network, decoding, calibration, how it was tuned and trained,
-versions, licence and attribution. Checksums cover the text and the weights: a damaged file is
-refused. Files of older formats are migrated when they are read (`MIGRATIONS`), and settings that a
-file does not have yet get their defaults. Whatever is wrong with a file is a `BundleError`.
+text: labels, features, normalisation, networks, decoding, calibration, how it was tuned and
+trained, versions, licence and attribution. A file has one network or several, its members, which
+predict as one. Features and networks that members share are described once; the tensors of member 0
+have the prefix "0.". Checksums cover the text and the weights: a damaged file is refused. Files of
+older formats are migrated when they are read (`MIGRATIONS`), and settings that a file does not have
+yet get their defaults. Whatever is wrong with a file is a `BundleError`.
 """
 
 import json
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from earmark.config import build
-from earmark.data.encoded import encoder_file
+from earmark.data.encoded import encoder_file, encoder_sha256
 from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, EarmarkError, SettingError, choose
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
+from earmark.inference.member import WINDOW, Member
 from earmark.nn.network import Network, NetworkConfig
 from earmark.nn.networks import read_network
 from earmark.tensors import load_tensors, save_tensors
 
-FORMAT = 3  # raised when an older Earmark could not read the file any more
+FORMAT = 4  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
 BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # the pretrained model
 
+Item = TypeVar("Item")
+
 _PLAIN = {
-    "window": (float, int),
     "tuning": (Mapping,),
     "training": (Mapping,),
     "versions": (Mapping,),
@@ -42,8 +44,10 @@ _PLAIN = {
     "attribution": (tuple, list),
 }
 _FIELDS = (
-    "format", "labels", "features", "model", "decoding", "calibration", "n_parameters", *_PLAIN
+    "format", "labels", "features", "models", "members", "decoding", "calibration",
+    "n_parameters", *_PLAIN,
 )  # fmt: skip
+_MEMBER_FIELDS = ("features", "model", "window")
 
 
 def installed_versions() -> dict[str, str]:
@@ -59,29 +63,30 @@ def installed_versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A trained network with all that detection needs, and where it comes from.
+    """Trained networks with all that detection needs, and where they come from.
+
+    Most have one network; with several, an ensemble, the scores are the mean of theirs. The
+    properties `feature_config`, `model_config`, `weights` and `window`, and `build_model`, are
+    those of the one network; of an ensemble, ask `members`.
 
     Args:
-        labels: the classes, in the order of the network's outputs.
-        feature_config: how a waveform becomes the network's input, normalisation included.
-        model_config: the sizes of the network.
-        weights: its parameters and statistics, by name.
+        labels: the classes, in the order of the networks' outputs.
+        members: one network or more, with their features.
         decoding: thresholds and post-processing.
-        window: seconds that the network processes at a time.
         tuning: how the decoding was tuned: "supervision" is "weak", "strong" or "none".
         training: a summary: epochs, losses, clips, settings.
         versions: of what made the file.
         licence: of the weights.
-        attribution: authors of the recordings it was trained on.
+        attribution: authors of the recordings they were trained on.
         calibration: turns the scores of events into probabilities; None leaves them as they are.
+
+    >>> len(load_bundle(BUNDLED).members)
+    1
     """
 
     labels: tuple[str, ...]
-    feature_config: FeatureConfig
-    model_config: NetworkConfig
-    weights: Mapping[str, Tensor]
+    members: tuple[Member, ...]
     decoding: Decoding
-    window: float = 10.0
     tuning: Mapping[str, Any] = field(default_factory=lambda: {"supervision": "none"})
     training: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=installed_versions)
@@ -95,58 +100,83 @@ class Bundle:
                 wanted = " or ".join(kind.__name__ for kind in kinds)
                 raise SettingError(f"{name} must be a {wanted}. Got {getattr(self, name)!r}.")
         object.__setattr__(self, "attribution", tuple(self.attribution))
-        if not 0 < self.window < math.inf:
-            raise SettingError(f"window must be a number of seconds above 0. Got {self.window!r}.")
-        if self.feature_config.n_features != self.model_config.n_features:
-            raise SettingError(
-                f"The network takes {self.model_config.n_features} values per frame, and the "
-                f"features have {self.feature_config.n_features}."
-            )
-        if len(self.labels) != self.model_config.n_classes or self.labels != self.decoding.labels:
-            raise SettingError(
-                "labels, the network's classes and the decoding must be the same. Got "
-                f"{len(self.labels)} labels, {self.model_config.n_classes} classes, a decoding of "
-                f"{len(self.decoding.labels)}."
-            )
-
-    def check_weights(self) -> None:
-        """Raise `SettingError` unless the weights are those of the network.
-
-        Nothing is allocated: a description of a huge network costs nothing here.
-        """
-        n_layers = self.model_config.n_layers
-        if n_layers > len(self.weights):
-            raise SettingError(
-                f"The network has {n_layers} convolutions or more. Got {len(self.weights)} tensors."
-            )
-        with torch.device("meta"):
-            wanted = self.model_config.build().state_dict()
-        shapes = {name: tuple(value.shape) for name, value in self.weights.items()}
-        for name, value in wanted.items():
-            if shapes.get(name) != tuple(value.shape):
+        object.__setattr__(self, "members", tuple(self.members))
+        if not self.members:
+            raise SettingError("A model has one network or more. Got members=().")
+        for member in self.members:
+            n_classes = member.model_config.n_classes
+            if len(self.labels) != n_classes or self.labels != self.decoding.labels:
                 raise SettingError(
-                    f"The network's {name} must have the shape {tuple(value.shape)}. "
-                    f"Got {shapes.get(name, 'none')}."
+                    "labels, the network's classes and the decoding must be the same. Got "
+                    f"{len(self.labels)} labels, {n_classes} classes, a decoding of "
+                    f"{len(self.decoding.labels)}."
                 )
-        unknown = sorted(set(shapes) - set(wanted))
-        if unknown:
-            raise SettingError(f"The network has no weights {unknown[0]!r}.")
+
+    @property
+    def feature_config(self) -> FeatureConfig:
+        """Of the one network."""
+        return self._only.feature_config
+
+    @property
+    def model_config(self) -> NetworkConfig:
+        """Of the one network."""
+        return self._only.model_config
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """Of the one network."""
+        return self._only.weights
+
+    @property
+    def window(self) -> float:
+        """Of the one network, in seconds."""
+        return self._only.window
 
     def build_model(self) -> Network:
-        """Return the network, ready to predict."""
-        with torch.random.fork_rng(devices=()):  # its first weights are drawn, and overwritten
-            model = self.model_config.build()
-        model.load_state_dict(dict(self.weights))  # half precision becomes single here
-        return model.eval()
+        """Return the one network, ready to predict."""
+        return self._only.build_model()
+
+    @property
+    def _only(self) -> Member:
+        if len(self.members) > 1:
+            raise SettingError(
+                f"The model is an ensemble of {len(self.members)} networks; ask one of its members."
+            )
+        return self.members[0]
+
+    @property
+    def feature_configs(self) -> list[FeatureConfig]:
+        """The different features of the members, in the order of the first that has them."""
+        return _distinct(member.feature_config for member in self.members)
+
+    def check_weights(self) -> None:
+        """Raise `SettingError` unless the weights are those of the networks."""
+        for number, member in enumerate(self.members):
+            try:
+                member.check_weights()
+            except SettingError as error:
+                if len(self.members) == 1:
+                    raise
+                raise SettingError(f"member {number}: {error}") from None
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as plain values."""
+        features = self.feature_configs
+        models = _distinct(member.model_config for member in self.members)
+        members = [
+            {
+                "features": features.index(member.feature_config),
+                "model": models.index(member.model_config),
+                "window": member.window,
+            }
+            for member in self.members
+        ]
         return {
             "format": FORMAT,
             "labels": list(self.labels),
-            "window": self.window,
-            "features": self.feature_config.to_dict(),
-            "model": self.model_config.to_dict(),
+            "features": [config.to_dict() for config in features],
+            "models": [config.to_dict() for config in models],
+            "members": members,
             "decoding": self.decoding.to_dict(),
             "calibration": None if self.calibration is None else asdict(self.calibration),
             "tuning": dict(self.tuning),
@@ -154,44 +184,47 @@ class Bundle:
             "versions": dict(self.versions),
             "licence": self.licence,
             "attribution": list(self.attribution),
-            "n_parameters": sum(value.numel() for value in self.weights.values()),
+            "n_parameters": sum(member.n_parameters for member in self.members),
         }
 
     def select(self, labels: Sequence[str]) -> "Bundle":
-        """Return the network of these classes alone, in this order; their scores stay the same."""
+        """Return the networks of these classes alone, in this order; their scores stay the same."""
         for label in labels:
             choose("label", label, self.labels)
-        if self.model_config.mixes_classes:
-            network, pooling = self.model_config.network, self.model_config.pooling
-            raise SettingError(
-                f"The network {network} with the pooling {pooling} weighs classes against each "
-                "other; use it with all of its classes."
-            )
-        rows = [self.labels.index(label) for label in labels]
-        weights = {
-            name: value[rows] if name.startswith(("classifier.", "pooling.")) else value
-            for name, value in self.weights.items()
-        }
+        columns = [self.labels.index(label) for label in labels]
         return replace(
             self,
             labels=tuple(labels),
-            model_config=self.model_config.changed(n_classes=len(labels)),
-            weights=weights,
+            members=tuple(member.select(columns) for member in self.members),
             decoding=self.decoding.select(labels),
         )
 
     def halved(self) -> "Bundle":
-        """Return the same network in half precision, for a file of half the size."""
-        return replace(self, weights={name: _halved(w) for name, w in self.weights.items()})
+        """Return the same networks in half precision, for a file of half the size."""
+        return replace(self, members=tuple(member.halved() for member in self.members))
 
     def with_encoder(self, file: str | os.PathLike[str]) -> "Bundle":
-        """Return the same network with the place of its encoder's file; its hash stays the same."""
-        encoder = self.feature_config.encoder
-        if encoder is None:
+        """Return the same networks with the place of their encoder's file; its hash stays the same.
+
+        Where members have different encoders, it is the place of the one with the file's hash.
+        """
+        encoders = (member.feature_config.encoder for member in self.members)
+        known = {encoder.sha256 for encoder in encoders if encoder is not None}
+        if not known:
             raise SettingError(f"The model has no encoder; leave out encoder={os.fspath(file)!r}.")
         path = encoder_file(file)
-        moved = replace(self.feature_config, encoder=replace(encoder, file=path))
-        return replace(self, feature_config=moved)
+        if len(known) > 1:
+            own = encoder_sha256(path)
+            if own not in known:
+                raise SettingError(f"{path} is none of the {len(known)} encoders of the model.")
+            known = {own}
+        members = (
+            member
+            if (encoder := member.feature_config.encoder) is None or encoder.sha256 not in known
+            else member.with_encoder(path)
+            for member in self.members
+        )
+        return replace(self, members=tuple(members))
 
     def with_decoding(
         self,
@@ -199,12 +232,12 @@ class Bundle:
         tuning: Mapping[str, Any],
         calibration: Calibration | None = None,
     ) -> "Bundle":
-        """Return the same network with another decoding, and a calibration of its events."""
+        """Return the same networks with another decoding, and a calibration of its events."""
         return replace(self, decoding=decoding, tuning=tuning, calibration=calibration)
 
 
-def _halved(weights: Tensor) -> Tensor:
-    return weights.half() if weights.is_floating_point() else weights
+def _distinct(items: Iterable[Item]) -> list[Item]:
+    return list(dict.fromkeys(items))
 
 
 def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
@@ -212,7 +245,12 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     about = json.dumps(bundle.describe(), sort_keys=True, ensure_ascii=False)
-    save_tensors(target, bundle.weights, about)
+    weights = {
+        f"{number}.{name}": value
+        for number, member in enumerate(bundle.members)
+        for name, value in member.weights.items()
+    }
+    save_tensors(target, weights, about)
     return target
 
 
@@ -230,6 +268,8 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             raise SettingError(f"its description must be a table. Got {values!r}.")
         if type(values["format"]) is not int or values["format"] < 1:
             raise SettingError(f"its format must be a number from 1 on. Got {values['format']!r}.")
+        if values["format"] < 4:  # which had one network
+            weights = {f"0.{name}": value for name, value in weights.items()}
         values = migrate(values)
         if values["format"] != FORMAT:
             made_by = dict(values.get("versions", {})).get("earmark", "unknown")
@@ -244,9 +284,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             decoding = decoding.select(labels)
         bundle = Bundle(
             labels=labels,
-            feature_config=build(FeatureConfig, "features", values["features"]),
-            model_config=read_network(values["model"]),
-            weights=weights,
+            members=tuple(_read_members(values, weights)),
             decoding=decoding,
             calibration=_calibration(values.get("calibration")),
             **{name: values[name] for name in _PLAIN if name in values},
@@ -260,6 +298,41 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     return bundle
 
 
+def _read_members(values: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Iterator[Member]:
+    """Yield the networks that a description has, with their weights."""
+    features = [build(FeatureConfig, "features", own) for own in _list(values, "features")]
+    models = [read_network(own) for own in _list(values, "models")]
+    members = _list(values, "members")
+    by_member: dict[str, dict[str, Tensor]] = {str(number): {} for number in range(len(members))}
+    for name, value in weights.items():
+        number, _, rest = name.partition(".")
+        if number not in by_member:
+            raise SettingError(f"The model has no weights {name!r}.")
+        by_member[number][rest] = value
+    for own, tensors in zip(members, by_member.values(), strict=True):
+        for name in own:
+            choose("field of a member", name, _MEMBER_FIELDS)
+        yield Member(
+            _at(features, "features", own["features"]),
+            _at(models, "models", own["model"]),
+            tensors,
+            own.get("window", WINDOW),
+        )
+
+
+def _list(values: Mapping[str, Any], name: str) -> list[Any]:
+    own = values[name]
+    if not isinstance(own, list):
+        raise SettingError(f"its {name} must be a list. Got {own!r}.")
+    return own
+
+
+def _at(items: Sequence[Item], name: str, number: Any) -> Item:
+    if type(number) is not int or not 0 <= number < len(items):
+        raise SettingError(f"a member has {name}[{number!r}], and there are {len(items)}.")
+    return items[number]
+
+
 def _calibration(values: object) -> Calibration | None:
     return None if values is None else build(Calibration, "calibration", values)
 
@@ -268,9 +341,9 @@ def migrate(values: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a model file in the newest format.
 
     >>> features, decoding = {"rate": 8000}, {"labels": [], "tag_threshold": []}
-    >>> old = {"format": 1, "features": features, "decoding": decoding}
+    >>> old = {"format": 1, "features": features, "model": {}, "decoding": decoding}
     >>> migrate(old)["features"]
-    {'sample_rate': 8000}
+    [{'sample_rate': 8000}]
     """
     while values["format"] in MIGRATIONS:
         values = MIGRATIONS[values["format"]](values)
@@ -302,6 +375,14 @@ def _from_format_2(values: dict[str, Any]) -> dict[str, Any]:
     return values | {"format": 3}
 
 
+def _from_format_3(values: dict[str, Any]) -> dict[str, Any]:
+    """Files of format 3 have one network."""
+    rest = {name: value for name, value in values.items() if name not in ("model", "window")}
+    member = {"features": 0, "model": 0, "window": values.get("window", WINDOW)}
+    changed = {"features": [values["features"]], "models": [values["model"]], "members": [member]}
+    return rest | {"format": 4} | changed
+
+
 # Settings of a training in files of format 1 -> their names now.
 _FIRST_NAMES = {
     "training": {"average": "ema_decay", "frame_share": "frame_loss_weight", "keep": "checkpoint"},
@@ -324,62 +405,5 @@ _UNUSABLE = (
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: _from_format_1,
     2: _from_format_2,
+    3: _from_format_3,
 }
-
-
-def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[str]) -> str:
-    """Return what the validation clips said of each class as a table of up to 80 columns.
-
-    Args:
-        classes: label -> "n_positive", "average_precision", "roc_auc", "f1"; None is undefined.
-        labels: the classes, in this order.
-
-    >>> dog = {"n_positive": 12, "average_precision": 0.81, "roc_auc": None, "f1": 0.75}
-    >>> print(validation_table({"dog": dog}, ["dog"]))
-    class  clips  average precision    AUC     F1
-    dog       12              0.810      -  0.750
-    """
-    columns = ("average_precision", "roc_auc", "f1")
-    width = min(40, max(len(label) for label in ("class", *labels)))
-    lines = [f"{'class':{width}}  clips  average precision    AUC     F1"]
-    for label in labels:
-        own = classes[label]
-        texts = ("-" if own[name] is None else f"{own[name]:.3f}" for name in columns)
-        precision, auc, f1 = texts
-        name = label if len(label) <= width else f"{label[: width - 3]}..."
-        lines.append(f"{name:{width}}  {own['n_positive']:5}  {precision:>17}  {auc:>5}  {f1:>5}")
-    return "\n".join(lines)
-
-
-def describe_bundle(about: Mapping[str, Any]) -> str:
-    """Return what `Bundle.describe` returns as lines of text; statistics of features are counted.
-
-    >>> about = load_bundle(BUNDLED).describe()
-    >>> describe_bundle(about).splitlines()[0].split(",")[0]
-    '17 classes'
-    """
-    features = {k: v for k, v in about["features"].items() if k not in ("mean", "std")}
-    decoding = about["decoding"]
-    lines = [f"{len(about['labels'])} classes, {about['n_parameters']:,} parameters"]
-    training = dict(about["training"])
-    classes = training.pop("classes", None)  # newer than the first model files
-    changed = {**about, "training": training}
-    sections = {name: changed[name] for name in ("model", "training", "tuning", "versions")}
-    for name, values in (sections | {"features": features}).items():
-        lines.append(f"{name}: " + ", ".join(f"{key}={value}" for key, value in values.items()))
-    lines += [
-        f"normalisation: {len(about['features']['mean'])} means and standard deviations",
-        f"window: {about['window']:g} s",
-        f"licence: {about['licence'] or 'not stated'}",
-        "attribution:" if about["attribution"] else "attribution: not stated",
-        *(f"  {line}" for line in about["attribution"]),
-        "calibration: "
-        + (", ".join(f"{k}={v:.3g}" for k, v in (about["calibration"] or {}).items()) or "none"),
-    ]
-    if classes:
-        lines += ["validation clips:", validation_table(classes, about["labels"])]
-    names = list(decoding[about["labels"][0]])
-    lines.append("\t".join(["label", *names]))
-    for label, rule in decoding.items():
-        lines.append("\t".join([label, *(f"{rule[name]:.3g}" for name in names)]))
-    return "\n".join(lines)

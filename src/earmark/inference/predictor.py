@@ -1,4 +1,4 @@
-"""Log-mels of recordings of any length -> frame-level and clip-level scores: the inference path.
+"""Features of recordings of any length -> frame-level and clip-level scores: the inference path.
 
 Detection, tuning, validation and comparison all go through `Predictor`, on any device.
 
@@ -7,9 +7,10 @@ constant memory; where windows overlap their frame-level scores are averaged, th
 of a window counting most. The clip-level score of a frame is the highest of the windows over it. A
 recording that fits into one window is processed once, as in training.
 
-Convolutions run over strips of several windows, one strip per thread while the next is read; the
-recurrent layer takes each window for itself, many at a time. The number of threads changes no
-result. A predictor may be used from several threads at once.
+What a network encodes, mostly convolutions, runs over strips of several windows, one strip per
+thread while the next is read; what it classifies, such as by a recurrent layer, takes each window
+for itself, many at a time. The number of threads changes no result. A predictor may be used from
+several threads at once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,8 +26,7 @@ from torch import Tensor
 from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
-from earmark.errors import SettingError
-from earmark.frames import Floats, FrameScores
+from earmark.frames import FrameScores
 from earmark.nn.fused import FusedModel
 from earmark.nn.network import Network
 from earmark.runtime.device import resolve_device
@@ -40,7 +40,7 @@ Scores = tuple[Floats32, Floats32]  # frame-level and clip-level, (frames, class
 # Input frames of a strip: with more, the margins that are computed twice weigh less; with fewer,
 # memory is less and a short recording has strips for every core.
 STRIP = 1000
-N_WINDOWS = 16  # that a GRU takes at a time: with fewer it is slower
+N_WINDOWS = 16  # that are classified at a time: with fewer a GRU is slower
 
 
 class _Strip(NamedTuple):
@@ -100,15 +100,17 @@ class Predictor:
         self._fused = FusedModel(model).to(self.device)
         self._dtype = next(model.parameters()).dtype
         pool = model.config.time_pool
-        self._window = max(1, window // pool)  # in output frames, as are the hop and `start`
-        self._hop = max(1, self._window // 2)
+        self._step = pool // model.encoder_pool  # encoded frames per output frame
+        n_frames = max(1, window // pool)
+        self._window = n_frames * self._step  # in encoded frames
+        self._hop = max(1, n_frames // 2) * self._step
         self._strip = max(1, STRIP // pool) * pool
 
     def predict(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[Scores]:
         """Yield frame-level and clip-level scores of each recording, (frames, classes) both.
 
         Args:
-            recordings: of each, the pieces of its normalised log-mel, (frames, mels), in order.
+            recordings: of each, the pieces of its normalised features, in order.
         """
         for _, windows in groupby(self._score(recordings), key=itemgetter(0)):
             pieces, clip_pieces = zip(*self._merge(windows), strict=True)
@@ -159,19 +161,23 @@ class Predictor:
                     yield self._cut(kept[:length], number, start)
                     kept, start = kept[step:], start + step
             if len(kept) <= window:
-                yield _Windows([(number, start)], kept.unsqueeze(0))
+                yield self._one(kept, number, start)
                 continue
             whole = window + (len(kept) - window) // hop * hop
             yield self._cut(kept[:whole], number, start)
             if whole < len(kept):
-                end = kept[-window:].unsqueeze(0)
-                yield _Windows([(number, start + len(kept) - window)], end)
+                first = len(kept) - window
+                first += -first % self._step  # where an output frame begins
+                yield self._one(kept[first:], number, start + first)
 
     def _cut(self, frames: Tensor, number: int, start: int) -> _Windows:
         """(frames, features) -> windows (windows, frames, features), a hop apart."""
         windows = frames.unfold(0, self._window, self._hop).transpose(1, 2)
         starts = range(start, start + len(windows) * self._hop, self._hop)
-        return _Windows([(number, first) for first in starts], windows)
+        return _Windows([(number, first // self._step) for first in starts], windows)
+
+    def _one(self, frames: Tensor, number: int, start: int) -> _Windows:
+        return _Windows([(number, start // self._step)], frames.unsqueeze(0))
 
     def _classify(self, windows: _Windows) -> list[_Scored]:
         with torch.inference_mode():
@@ -265,40 +271,3 @@ def predict_clips(
         FrameScores(frame_scores, clips.labels, grid, clip_scores=clip_scores)
         for frame_scores, clip_scores in predictor.predict(recordings)
     ]
-
-
-def mean_scores(networks: Iterable[Sequence[FrameScores]]) -> list[FrameScores]:
-    """Return the mean of what several networks, an ensemble, predict for the same recordings.
-
-    >>> from earmark.frames import FrameGrid
-    >>> one, other = (
-    ...     [FrameScores([[p]], ["dog"], FrameGrid(12.5), clip_scores=[p])] for p in (0.25, 0.75)
-    ... )
-    >>> mean_scores([one, other])[0].scores
-    array([[0.5]])
-    """
-    each = iter(networks)
-    first = next(each, None)
-    if first is None:
-        raise SettingError("An ensemble needs the scores of one network or more.")
-    sums, n_networks = [_both(own) for own in first], 1
-    for scores in each:  # a running sum: the scores of all networks are much to hold
-        pairs = zip(sums, map(_both, scores), strict=True)
-        sums = [(frames + own, clips + own_clips) for (frames, clips), (own, own_clips) in pairs]
-        n_networks += 1
-    return [
-        FrameScores(
-            frames / n_networks,
-            own.labels,
-            own.grid,
-            duration=own.duration,
-            clip_scores=clips / n_networks,
-        )
-        for own, (frames, clips) in zip(first, sums, strict=True)
-    ]
-
-
-def _both(scores: FrameScores) -> tuple[Floats, Floats]:
-    if scores.clip_scores is None:
-        raise SettingError("The scores of an ensemble need clip-level scores.")
-    return scores.scores, scores.clip_scores

@@ -1,13 +1,17 @@
-"""From a log-mel, or the embeddings of an encoder, to frame and clip probabilities.
+"""From a log-mel, a waveform or the embeddings of an encoder to frame and clip probabilities.
 
 layers     the layers, each with its shape arithmetic and its fused version
 recurrent  the recurrent layers
 network    Network and NetworkConfig: what all networks have
+frame_network  FrameNetwork and its config: networks that score frames and pool them to clips
+windows    clips cut into windows, for networks that score windows
 model      Model and ModelConfig: the gated CRNN on log-mels
 head       Head and HeadConfig: a small network on embeddings
 wang       Wang and WangConfig: plain convolutions and a Bi-GRU, on log-mels
 surrey     Surrey and SurreyConfig: a gated CRNN with two Bi-GRUs, on log-mels
 gccaps     GCCaps and GCCapsConfig: a gated CNN with capsules, on log-mels
+emsi       Emsi and EmsiConfig: CNNs on windows of several lengths, of log-mels
+mlms       Mlms and MlmsConfig: sample-level CNNs on windows of several lengths, of waveforms
 blocks     blocks of convolutions, which these networks share
 capsules   capsules and their routing
 networks   the registry of networks

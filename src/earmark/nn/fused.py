@@ -1,13 +1,14 @@
 """The network for inference: faster than a `Network`, with values equal to rounding.
 
 Batch norm is folded into the convolutions, whose maps are stored channels last. And overlapping
-windows of a recording share their convolutions, which run over the recording as over one long clip:
-a frame at the edge of a window depends on the neighbouring audio, not on the zeros beyond the end
-of a clip. The GRU, whose receptive field is the whole window, runs on each window separately.
+windows of a recording share what `Network.encode` computes, mostly convolutions, which run over the
+recording as over one long clip: a frame at the edge of a window depends on the neighbouring audio,
+not on the zeros beyond the end of a clip. `Network.classify`, such as a GRU whose receptive field
+is the whole window, runs on each window separately.
 
-Conventions: an output frame of the convolutions depends on `NetworkConfig.receptive_field` input
-frames. So a recording can be cut anywhere: encoded with `margin` more frames on both sides, a part
-has the values that it has in the whole recording.
+Conventions: a frame of `encode` depends on `NetworkConfig.receptive_field` input frames. So a
+recording can be cut anywhere: encoded with `margin` more frames on both sides, a part has the
+values that it has in the whole recording.
 """
 
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ class FusedModel(nn.Module):
         super().__init__()
         self.config = model.config
         self.network = model.fused()
-        pool = model.time_pool
+        pool = self.pool = model.encoder_pool
         self.margin = -(-(model.receptive_field - pool) // (2 * pool)) * pool
 
     def forward(self, log_mel: Tensor, mask: Tensor | None = None) -> Prediction:
@@ -41,11 +42,11 @@ class FusedModel(nn.Module):
         return prediction
 
     def encode(self, log_mel: Tensor, before: int = 0, length: int | None = None) -> Tensor:
-        """Run the convolutions on a part of a recording: (frames, mels) -> (frames, features).
+        """Run `Network.encode` on a part of a recording: (frames, mels) -> (frames, features).
 
         Args:
             log_mel: the part, with up to `margin` frames of the recording on both sides.
-            before: number of frames in front of the part, a multiple of `NetworkConfig.time_pool`.
+            before: number of frames in front of the part, a multiple of `Network.time_pool`.
             length: number of frames of the part; by default all that follow.
 
         >>> import torch
@@ -55,7 +56,7 @@ class FusedModel(nn.Module):
         ...     fused.encode(torch.randn(264, 80), before=32, length=200).shape
         torch.Size([50, 96])
         """
-        pool = self.config.time_pool
+        pool = self.pool
         length = len(log_mel) - before if length is None else length
         features = self.network.encode(log_mel.unsqueeze(0))[0][0]
         return features[before // pool : before // pool + pooled_length(length, pool)]

@@ -13,22 +13,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from earmark.errors import SettingError
-from earmark.nn.blocks import (
-    check_blocks,
-    make_blocks,
-    named_layers,
-    sizes_of_blocks,
-    tuples_for_lists,
-)
+from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
 from earmark.nn.capsules import ClassCapsules, PrimaryCapsules
+from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
-from earmark.nn.network import Network, NetworkConfig
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class GCCapsConfig(NetworkConfig):
+class GCCapsConfig(BlockConfig):
     """The sizes of GCCaps; the defaults are the preset `full`.
 
     Args:
@@ -53,7 +46,6 @@ class GCCapsConfig(NetworkConfig):
     """
 
     network: ClassVar[str] = "gccaps"
-    inputs: ClassVar[str] = "n_mels"
 
     n_classes: int
     n_mels: int = 80
@@ -72,14 +64,9 @@ class GCCapsConfig(NetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
-        sizes = [self.n_mels, self.n_convolutions, self.n_groups, self.primary_size]
-        self.check([*sizes, self.class_size, self.n_iterations, *sizes_of_blocks(self)])
-        check_blocks(self)
-        if not 0 <= self.capsule_dropout < 1:
-            raise SettingError(
-                f"capsule_dropout must be at least 0 and below 1. Got {self.capsule_dropout}."
-            )
+        sizes = [self.n_convolutions, self.n_groups, self.primary_size, self.class_size]
+        self.check_blocks([*sizes, self.n_iterations])
+        self.check_shares("capsule_dropout")
 
     def build(self) -> "GCCaps":
         """See `NetworkConfig.build`."""
@@ -100,7 +87,7 @@ class GCCapsConfig(NetworkConfig):
         return True
 
 
-class GCCaps(Network):
+class GCCaps(FrameNetwork):
     """GCCaps with its pooling: (batch, frames, mels) -> `Prediction`.
 
     `hidden` holds the primary capsules of each frame, all capsules of the first component first.
@@ -140,14 +127,14 @@ class GCCaps(Network):
         return layers
 
     def make_classifier(self, n_hidden: int) -> ClassCapsules:
-        """See `Network.make_classifier`."""
+        """See `FrameNetwork.make_classifier`."""
         config = self.config
         return ClassCapsules(
             n_hidden, config.primary_size, config.n_classes, config.class_size, config.n_iterations
         )
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         return [*named_layers(self.blocks), ("primary ", self.primary), ("", self.capsules)]
 
 

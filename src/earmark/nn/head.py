@@ -9,14 +9,13 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
-from earmark.errors import SettingError
 from earmark.nn.blocks import check_odd
+from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer
-from earmark.nn.network import Network, NetworkConfig
 
 
 @dataclass(frozen=True)
-class HeadConfig(NetworkConfig):
+class HeadConfig(FrameNetworkConfig):
     """The sizes of a network on embeddings.
 
     Args:
@@ -39,6 +38,7 @@ class HeadConfig(NetworkConfig):
 
     network: ClassVar[str] = "head"
     inputs: ClassVar[str] = "n_features"
+    takes: ClassVar[tuple[str, ...]] = ("log-mel", "encoder")
 
     n_classes: int
     n_features: int = 80
@@ -58,10 +58,7 @@ class HeadConfig(NetworkConfig):
         sizes = [self.n_features, self.input_pool, self.n_hidden, self.kernel]
         self.check([*sizes, self.n_convolutions + 1])
         check_odd(self.kernel)
-        if not 0 <= self.input_dropout < 1:
-            raise SettingError(
-                f"input_dropout must be at least 0 and below 1. Got {self.input_dropout}."
-            )
+        self.check_shares("input_dropout")
 
     def build(self) -> "Head":
         """See `NetworkConfig.build`."""
@@ -73,7 +70,7 @@ class HeadConfig(NetworkConfig):
         return self.n_convolutions + 1
 
 
-class Head(Network):
+class Head(FrameNetwork):
     """A projection and convolutions in time: (batch, frames, features) -> `Prediction`.
 
     >>> import torch
@@ -102,10 +99,10 @@ class Head(Network):
         return features.transpose(1, 2).unsqueeze(3)
 
     def map_shape(self, n_frames: int) -> tuple[int, int, int]:
-        """See `Network.map_shape`."""
+        """See `FrameNetwork.map_shape`."""
         return self.config.n_features, n_frames, 1
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         layers = [self.input_pool, self.input_dropout, self.projection, *self.convolutions]
         return [("", layer) for layer in cast("list[MapLayer]", layers)]

@@ -2,8 +2,8 @@
 
 Conventions: maps are (batch, maps, frames, mels). The mask (batch, frames) is True for a valid
 frame, or None if all are; padding comes last in a clip. Layers of maps take `(maps, mask)` and
-return both. An incomplete last group of frames or mels is pooled like a complete one. At padding,
-maps are zero before every convolution, as beyond the end of a clip.
+return both. An incomplete last group of frames or mels is pooled like a complete one, unless a
+layer drops it. At padding, maps are zero before every convolution, as beyond the end of a clip.
 
 `describe(shape)` returns what a layer makes of maps of a shape (maps, frames, mels) as a `Layer`.
 `fused()` returns the layer for inference; layers without anything to fuse return themselves.
@@ -68,7 +68,7 @@ class Convolution(MapLayer):
     Args:
         n_in: maps of the input.
         n_out: maps of the output.
-        kernel: size in frames and mels, odd.
+        kernel: size in frames and mels; an even one has one more neighbour behind than in front.
         gated: with a gated linear unit, otherwise with a rectifier.
         norm: where the batch norm is, "before" or "after" that unit, or "none".
         bias: whether the convolution has a bias of its own.
@@ -97,8 +97,10 @@ class Convolution(MapLayer):
         self.norm_place = choose("place of the batch norm", norm, NORMS)
         self.kind = "gated convolution" if gated else "convolution"
         frames, mels = (kernel, kernel) if isinstance(kernel, int) else kernel
-        # Torch pads by itself for a stride of 1 only; see `convolve`.
-        padding: str | Size = "same" if mel_stride == 1 else (frames // 2, 0)
+        # With a stride, mels are padded in `convolve`. An even kernel, padded by half of it on both
+        # sides, has one output too many, the first. (Padding "same" would copy its input.)
+        padding = (frames // 2, mels // 2 if mel_stride == 1 else 0)
+        self.extra = (1 - frames % 2, 1 - mels % 2 if mel_stride == 1 else 0)
         self.convolution = nn.Conv2d(
             n_in, n_filters, (frames, mels), (1, mel_stride), padding, bias=bias
         )
@@ -131,7 +133,7 @@ class Convolution(MapLayer):
             missing = max(0, (pooled_length(n_mels, stride) - 1) * stride + kernel - n_mels)
             maps = F.pad(maps, (missing // 2, missing - missing // 2))
         convolved: Tensor = self.convolution(maps)
-        return convolved
+        return convolved[:, :, self.extra[0] :, self.extra[1] :]
 
     def activate(self, maps: Tensor) -> Tensor:
         """Apply the gated linear unit or the rectifier.
@@ -175,7 +177,7 @@ class FusedConvolution(Convolution):
     def __init__(self, layer: Convolution) -> None:
         MapLayer.__init__(self)
         self.n_out, self.gated, self.kind = layer.n_out, layer.gated, layer.kind
-        self.norm_place = layer.norm_place
+        self.norm_place, self.extra = layer.norm_place, layer.extra
         if layer.norm is not None and layer.norm_place == "before":
             self.convolution = fuse_conv_bn_eval(layer.convolution, layer.norm)
             self.register_module("norm", None)
@@ -198,7 +200,7 @@ class FusedConvolution(Convolution):
 class MaskedBatchNorm(nn.BatchNorm2d):
     """Batch norm whose statistics exclude padding and cover the clips of all processes.
 
-    In evaluation it is torch's own.
+    In evaluation it is torch's own. With `affine=False` it has no weights.
 
     >>> norm = MaskedBatchNorm(1)
     >>> maps = torch.tensor([1.0, 3.0, 99.0]).view(1, 1, 3, 1)
@@ -210,7 +212,11 @@ class MaskedBatchNorm(nn.BatchNorm2d):
         """(batch, maps, frames, mels), mask (batch, frames) -> (batch, maps, frames, mels)."""
         if not self.training or kernels.torch_batch_norm_suffices(maps, mask):
             return super().forward(maps)
-        normalised, statistics = kernels.batch_norm(maps, mask, self.weight, self.bias, self.eps)
+        weight: Tensor | None = self.weight
+        bias: Tensor | None = self.bias
+        if weight is None or bias is None:
+            weight, bias = maps.new_ones(maps.shape[1]), maps.new_zeros(maps.shape[1])
+        normalised, statistics = kernels.batch_norm(maps, mask, weight, bias, self.eps)
         self._update(statistics)
         return normalised
 
@@ -283,6 +289,8 @@ class GroupPool(MapLayer):
 class MaxPool(GroupPool):
     """The maximum over groups of (frames, mels); padding never wins.
 
+    With `whole`, an incomplete last group is dropped.
+
     >>> maps, _ = MaxPool((2, 1))(torch.tensor([1.0, 3.0, 2.0]).view(1, 1, 3, 1))
     >>> maps.flatten()
     tensor([3., 2.])
@@ -290,8 +298,25 @@ class MaxPool(GroupPool):
 
     kind = "max pooling"
 
+    def __init__(self, size: Size, whole: bool = False) -> None:
+        super().__init__(size)
+        self.whole = whole
+
+    def describe(self, shape: tuple[int, ...]) -> Layer:
+        """See `MapLayer.describe`."""
+        maps, frames, mels = shape
+        return super().describe((maps, *self._kept(frames, mels)))
+
+    def _kept(self, n_frames: int, n_mels: int) -> Size:
+        """Return how many frames and mels are pooled."""
+        if not self.whole:
+            return n_frames, n_mels
+        return n_frames - n_frames % self.size[0], n_mels - n_mels % self.size[1]
+
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Maps:
         """(batch, maps, frames, mels), finite, -> fewer frames and mels, and the shorter mask."""
+        n_frames, n_mels = self._kept(maps.shape[2], maps.shape[3])
+        maps, mask = maps[:, :, :n_frames, :n_mels], None if mask is None else mask[:, :n_frames]
         n_frames, n_mels = self.size
         if mask is None or n_frames == 1:
             return kernels.max_pool(maps, self.size), mask

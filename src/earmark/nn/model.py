@@ -13,20 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, cast
 
-from earmark.nn.blocks import (
-    check_blocks,
-    make_blocks,
-    named_layers,
-    sizes_of_blocks,
-    tuples_for_lists,
-)
+from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
+from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer, MaxPool
-from earmark.nn.network import Network, NetworkConfig
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class ModelConfig(NetworkConfig):
+class ModelConfig(BlockConfig):
     """The sizes of the network; the defaults are the preset `paper`.
 
     Args:
@@ -51,7 +45,6 @@ class ModelConfig(NetworkConfig):
     """
 
     network: ClassVar[str] = "crnn"
-    inputs: ClassVar[str] = "n_mels"
 
     n_classes: int
     n_mels: int = 80
@@ -69,10 +62,8 @@ class ModelConfig(NetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
-        sizes = [self.n_mels, *self.input_pool, self.n_convolutions, self.last_channels]
-        self.check([*sizes, *self.last_pool, *sizes_of_blocks(self)])
-        check_blocks(self)
+        sizes = [*self.input_pool, self.n_convolutions, self.last_channels, *self.last_pool]
+        self.check_blocks(sizes)
 
     def build(self) -> "Model":
         """See `NetworkConfig.build`."""
@@ -84,7 +75,7 @@ class ModelConfig(NetworkConfig):
         return self.n_convolutions * len(self.channels)
 
 
-class Model(Network):
+class Model(FrameNetwork):
     """The gated CRNN with its pooling: (batch, frames, mels) -> `Prediction`.
 
     >>> import torch
@@ -116,7 +107,7 @@ class Model(Network):
         return Convolution(n_in, self.config.last_channels, self.config.kernel, gated=False)
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         first, last = ("input ", self.input_pool), [("last ", self.last), ("last ", self.last_pool)]
         return cast("list[tuple[str, MapLayer]]", [first, *named_layers(self.blocks), *last])
 

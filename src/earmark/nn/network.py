@@ -1,9 +1,10 @@
-"""What every network has: a configuration, layers of maps, a classifier and the pooling.
+"""What every network has: a configuration, an encoder, a classifier and a loss.
 
 A network is two classes: a dataclass of its sizes, derived from `NetworkConfig`, and an `nn.Module`
-derived from `Network`, which lists its layers. The table of layers, the receptive field, the time
-pooling and the fused network for inference all come from that list. `earmark.nn.networks` has the
-registry of all networks.
+derived from `Network`. There are two kinds. A `FrameNetwork` (`earmark.nn.frame_network`) has
+layers of maps, then scores frames and pools them to clips. A network on windows of a clip
+(`earmark.nn.windows`) has nothing to compute before the clip is complete: its encoder passes frames
+through, and its classifier does everything. `earmark.nn.networks` has the registry.
 
 Conventions: input is (batch, frames, features), normalised; `mask` (batch, frames) is True for a
 valid frame, and padding comes last in a clip. Time may be pooled, and an incomplete last group of
@@ -14,9 +15,9 @@ So a clip scores the same alone and padded in a batch.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import asdict, replace
 from functools import lru_cache
-from math import prod
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
@@ -24,18 +25,17 @@ from torch import Tensor, nn
 
 from earmark.errors import SettingError, choose
 from earmark.frames import FrameGrid, pooled_length
-from earmark.nn.capsules import ClassCapsules
-from earmark.nn.layers import Classifier, Dropout, Layer, MapLayer, Maps, fill_padding
-from earmark.nn.recurrent import BiGRU, GatedBiGRU
-from earmark.pooling import POOLINGS, Pooling
-from earmark.pooling.module import check_pooling
+from earmark.nn.layers import Layer, MapLayer, Maps
+from earmark.nn.loss import clip_loss
 
 
 class NetworkConfig(ABC):
     """What the configurations of all networks have; each is a frozen dataclass.
 
-    `network` is its name in the registry, `inputs` the field with the size of an input frame, and
-    `presets` are configurations with a name.
+    `network` is its name in the registry, `inputs` the field with the size of an input frame,
+    `takes` the kinds of features that it takes: "log-mel", "waveform" or "encoder".
+    `learns_from_frames` is False for a network that learns from the tags of clips only. `presets`
+    are configurations with a name.
 
     >>> from earmark.nn.model import ModelConfig
     >>> ModelConfig(n_classes=17).network
@@ -44,14 +44,11 @@ class NetworkConfig(ABC):
 
     network: ClassVar[str]
     inputs: ClassVar[str]
+    takes: ClassVar[tuple[str, ...]] = ("log-mel",)
+    learns_from_frames: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, "NetworkConfig"]] = {}
 
     n_classes: int
-    dropout: float
-    n_recurrent: int = 0  # a network without a choice has no GRU
-    pooling: str
-    stages: tuple[int, ...]
-    stage_weights: str
 
     @abstractmethod
     def build(self) -> "Network":
@@ -71,12 +68,24 @@ class NetworkConfig(ABC):
         """Raise `SettingError` unless the sizes and the fields that all networks have are valid."""
         if any(type(size) is not int or size < 1 for size in [self.n_classes, *sizes]):
             raise SettingError(f"The sizes of a model must be integers of 1 or more. Got {self}.")
-        if type(self.n_recurrent) is not int or self.n_recurrent < 0:
-            raise SettingError(f"n_recurrent must be 0 (no GRU) or more. Got {self.n_recurrent!r}.")
-        if not 0 <= self.dropout < 1:
-            raise SettingError(f"dropout must be at least 0 and below 1. Got {self.dropout}.")
-        stages = check_pooling(self.pooling, self.stages, self.stage_weights)
-        object.__setattr__(self, "stages", stages)
+
+    def tuples_for_lists(self) -> None:
+        """Make tuples of the lists in its fields, which JSON and TOML give: for a hash.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=1, pools=[[2, 2], [2, 2], [1, 2], [1, 2]]).pools
+        ((2, 2), (2, 2), (1, 2), (1, 2))
+        """
+        for name in cast("Any", self).__dataclass_fields__:
+            object.__setattr__(self, name, _as_tuples(getattr(self, name)))
+
+    def check_shares(self, *names: str) -> None:
+        """Raise `SettingError` unless these fields, shares of values to drop, are valid."""
+        for name in names:
+            if not 0 <= getattr(self, name) < 1:
+                raise SettingError(
+                    f"{name} must be at least 0 and below 1. Got {getattr(self, name)}."
+                )
 
     @classmethod
     def preset(cls, name: str, n_classes: int, **changes: Any) -> Self:
@@ -134,7 +143,7 @@ class NetworkConfig(ABC):
 
     @property
     def receptive_field(self) -> int:
-        """Number of input frames that one output frame depends on through the convolutions.
+        """Number of input frames that one frame of `Network.encode` depends on.
 
         >>> from earmark.nn.model import ModelConfig
         >>> ModelConfig(n_classes=17).receptive_field
@@ -150,7 +159,33 @@ class NetworkConfig(ABC):
         >>> ModelConfig(n_classes=17, pooling="class-attention").mixes_classes
         True
         """
-        return POOLINGS[self.pooling].mixes_classes
+        return False
+
+    @property
+    def pooling_name(self) -> str:
+        """The pooling function from frames to clips, one of `POOLINGS`; "" if there is none.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=17).pooling_name
+        'linear'
+        """
+        return ""
+
+    def class_axes(self) -> dict[str, int]:
+        """Return the name of each tensor with one value or row per class -> the axis of classes.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=17).class_axes()
+        {'classifier.weight': 0, 'classifier.bias': 0}
+        """
+        own = _on_meta(self).state_dict()
+        more = _on_meta(self.changed(n_classes=self.n_classes + 1)).state_dict()
+        pairs = {name: (value.shape, more[name].shape) for name, value in own.items()}
+        return {
+            name: next(axis for axis, size in enumerate(shape) if size != other[axis])
+            for name, (shape, other) in pairs.items()
+            if shape != other
+        }
 
     def output_grid(self, grid: FrameGrid) -> FrameGrid:
         """Return the frame grid of the output, given that of the input.
@@ -189,6 +224,10 @@ class NetworkConfig(ABC):
         return _on_meta(self).layers(n_input_frames)
 
 
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
+
+
 @lru_cache(maxsize=64)
 def _on_meta(config: NetworkConfig) -> "Network":
     """Return the network without storage for its parameters, to ask it about its layers."""
@@ -196,112 +235,109 @@ def _on_meta(config: NetworkConfig) -> "Network":
         return config.build()
 
 
+class WindowProbs(NamedTuple):
+    """What a part of a network says of each window of each clip, for its own loss.
+
+    Shape: `probs` (batch, windows, classes), `mask` (batch, windows), True for a window that is
+    there.
+    """
+
+    probs: Tensor
+    mask: Tensor
+
+
 class Prediction(NamedTuple):
     """The output of the network for a batch.
 
     Shape: `clip_probs` (batch, classes), `frame_probs` (batch, frames, classes), `hidden`
-    (batch, frames, features), `mask` (batch, frames) or None if every frame is valid.
+    (batch, frames, features), `mask` (batch, frames) or None if every frame is valid. `windows` has
+    what the parts of a network on windows say, each for itself.
     """
 
     clip_probs: Tensor
     frame_probs: Tensor
     hidden: Tensor
     mask: Tensor | None
+    windows: tuple[WindowProbs, ...] = ()
 
 
 class Network(nn.Module, ABC):
-    """A network with its pooling: (batch, frames, features) -> `Prediction`.
+    """(batch, frames, features) -> `Prediction`, in two steps.
 
-    A derived class makes its layers of maps, returns them in `map_layers`, and then calls
-    `finish`, which adds the GRU, the classifier and the pooling.
+    `encode` runs over recordings of any length, in parts; `classify` takes the clips, or windows of
+    a recording, that it returned.
     """
-
-    recurrent: BiGRU | GatedBiGRU | None
-    classifier: Classifier | ClassCapsules
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
 
-    def finish(self) -> None:
-        """Add what follows the layers of maps."""
-        config = self.config
-        *_, (maps, _, mels) = (layer.shape for layer in self._describe_encoder(1))
-        n_hidden = maps * mels
-        self.dropout = Dropout(config.dropout)  # in place of the GRU
-        self.register_module("recurrent", None)
-        if config.n_recurrent:
-            self.recurrent = self.make_recurrent(n_hidden)
-            n_hidden = 2 * config.n_recurrent
-        self.classifier = self.make_classifier(n_hidden)
-        self.pooling = Pooling(
-            config.pooling, config.stages, config.stage_weights, n_hidden, config.n_classes
-        )
-
-    def make_recurrent(self, n_features: int) -> BiGRU | GatedBiGRU:
-        """Return the recurrent layer, of `n_recurrent` per direction, on so many features."""
-        return BiGRU(n_features, self.config.n_recurrent)
-
-    def make_classifier(self, n_hidden: int) -> Classifier | ClassCapsules:
-        """Return the layer that makes frame probabilities of so many hidden values per frame."""
-        return Classifier(n_hidden, self.config.n_classes)
-
-    @abstractmethod
-    def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """Return the layers up to the GRU, in order, with the names of their blocks."""
-
-    def to_maps(self, features: Tensor) -> Tensor:
-        """Return the input (batch, frames, features) as maps: one map with a mel per feature."""
-        return features.unsqueeze(1)
-
-    def map_shape(self, n_frames: int) -> tuple[int, int, int]:
-        """Return the shape (maps, frames, mels) of what `to_maps` returns for a clip."""
-        return 1, n_frames, self.config.n_features
-
-    def forward(self, log_mel: Tensor, mask: Tensor | None = None) -> Prediction:
+    def forward(self, features: Tensor, mask: Tensor | None = None) -> Prediction:
         """See the class; `mask` (batch, frames) is True for valid frames, padding comes last."""
-        return self.classify(*self.encode(log_mel, mask))
+        return self.classify(*self.encode(features, mask))
 
-    def encode(self, log_mel: Tensor, mask: Tensor | None = None) -> Maps:
-        """Run the convolutions: (batch, frames, mels) -> (batch, frames, features), and the mask.
+    def encode(self, features: Tensor, mask: Tensor | None = None) -> Maps:
+        """Run the convolutions over recordings: (batch, frames, features) -> the same, and a mask.
+
+        By default there are none, and frames are passed through, with zeros at padding.
 
         >>> from earmark.nn.model import Model, ModelConfig
         >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
         >>> model.encode(torch.zeros(2, 500, 80))[0].shape
         torch.Size([2, 125, 96])
         """
-        self._check(log_mel, mask)
-        maps = fill_padding(self.to_maps(log_mel), mask)
-        for _, layer in self.map_layers():
-            maps, mask = layer(maps, mask)
-        return maps.permute(0, 2, 1, 3).flatten(2), mask  # maps stacked on the frequency axis
+        self.check_input(features, mask)
+        return features if mask is None else features.masked_fill(~mask.unsqueeze(2), 0), mask
 
+    @abstractmethod
     def classify(self, features: Tensor, mask: Tensor | None = None) -> Prediction:
-        """Run what follows the convolutions: (batch, frames, features) -> the prediction.
+        """Run what follows `encode`: (batch, frames, features) -> the prediction.
 
         >>> from earmark.nn.model import Model, ModelConfig
         >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
         >>> model.classify(torch.zeros(2, 125, 96)).frame_probs.shape
         torch.Size([2, 125, 3])
         """
-        hidden = self.recur(features, mask)
-        frame_probs = self.classifier(hidden, mask)
-        return Prediction(self.pooling(frame_probs, hidden, mask), frame_probs, hidden, mask)
 
-    def recur(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Run the GRU, or dropout in its place: what the classifier and the pooling take.
+    def loss(self, prediction: Prediction, targets: Tensor) -> Tensor:
+        """Return the loss of a batch of tagged clips, which training minimises.
+
+        Shape: `targets` (batch, classes) -> ().
 
         >>> from earmark.nn.model import Model, ModelConfig
         >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
-        >>> model.recur(torch.zeros(2, 125, 96)).shape
-        torch.Size([2, 125, 128])
+        >>> model.loss(model(torch.zeros(2, 500, 80)), torch.ones(2, 3)).shape
+        torch.Size([])
         """
-        if self.recurrent is None:
-            return self.dropout.drop(features)
-        hidden: Tensor = self.recurrent(features, mask)
-        return hidden
+        return clip_loss(prediction.clip_probs, targets)
 
-    def fused(self) -> "Network":
+    @abstractmethod
+    def layers(self, n_input_frames: int) -> list[Layer]:
+        """Return name, output shape, parameters and multiply-adds of each layer, in order.
+
+        The pooling from frames to clips is left out.
+
+        >>> from earmark.nn.model import Model, ModelConfig
+        >>> [layer.shape for layer in Model(ModelConfig(n_classes=17)).layers(500)][-2:]
+        [(125, 256), (125, 17)]
+        """
+
+    @property
+    @abstractmethod
+    def time_pool(self) -> int:
+        """Number of input frames per output frame."""
+
+    @property
+    def encoder_pool(self) -> int:
+        """Number of input frames per frame of `encode`, of which `time_pool` is a multiple."""
+        return 1
+
+    @property
+    def receptive_field(self) -> int:
+        """Number of input frames that one frame of `encode` depends on."""
+        return 1
+
+    def fused(self) -> Self:
         """Return the network for inference, with batch norm folded into the convolutions.
 
         What has nothing to fold (GRU, classifier, pooling) is shared with this network.
@@ -313,66 +349,21 @@ class Network(nn.Module, ABC):
         ...     torch.allclose(model.fused()(log_mel).clip_probs, model(log_mel).clip_probs)
         True
         """
-        network = type(self).__new__(type(self))
-        nn.Module.__init__(network)
-        network.config = self.config
-        for name, module in self._modules.items():
-            network.register_module(name, None if module is None else _fused(module))
-        return network.eval()
+        return cast("Self", _fused(self).eval())
 
-    def layers(self, n_input_frames: int) -> list[Layer]:
-        """Return name, output shape, parameters and multiply-adds of each layer, in order.
-
-        The pooling from frames to clips is left out.
-
-        >>> from earmark.nn.model import Model, ModelConfig
-        >>> [layer.shape for layer in Model(ModelConfig(n_classes=17)).layers(500)][-2:]
-        [(125, 256), (125, 17)]
-        """
-        layers = self._describe_encoder(n_input_frames)
-        maps, frames, mels = layers[-1].shape
-        shape: tuple[int, ...] = (frames, maps * mels)
-        for module in (self.recurrent, self.classifier):
-            if module is not None:
-                layers.append(module.describe(shape))
-                shape = layers[-1].shape
-        return layers
-
-    @property
-    def time_pool(self) -> int:
-        """Number of input frames per output frame."""
-        return prod(layer.stride[0] for layer in self._describe_encoder(1))
-
-    @property
-    def receptive_field(self) -> int:
-        """Number of input frames that one output frame depends on through the convolutions."""
-        seen = step = 1
-        for layer in self._describe_encoder(1):
-            seen += (layer.kernel[0] - 1) * step
-            step *= layer.stride[0]
-        return seen
-
-    def _describe_encoder(self, n_frames: int) -> list[Layer]:
-        layers: list[Layer] = []
-        shape: tuple[int, ...] = self.map_shape(n_frames)
-        for block, module in self.map_layers():
-            layer = module.describe(shape)
-            layers.append(layer._replace(name=block + layer.name))
-            shape = layer.shape
-        return layers
-
-    def _check(self, log_mel: Tensor, mask: Tensor | None) -> None:
+    def check_input(self, features: Tensor, mask: Tensor | None) -> None:
+        """Raise `SettingError` unless features and mask have shapes that the network takes."""
         size = self.config.n_features
-        if log_mel.dim() != 3 or log_mel.shape[1] == 0 or log_mel.shape[2] != size:
+        if features.dim() != 3 or features.shape[1] == 0 or features.shape[2] != size:
             raise SettingError(
-                f"log_mel must have the shape (batch, frames, {size}) with at least one frame. "
-                f"Got shape {tuple(log_mel.shape)}."
+                f"features must have the shape (batch, frames, {size}) with at least one frame. "
+                f"Got shape {tuple(features.shape)}."
             )
         if mask is None:
             return
-        if mask.shape != log_mel.shape[:2] or mask.dtype != torch.bool:
+        if mask.shape != features.shape[:2] or mask.dtype != torch.bool:
             raise SettingError(
-                f"mask must be a bool tensor of shape {tuple(log_mel.shape[:2])}. "
+                f"mask must be a bool tensor of shape {tuple(features.shape[:2])}. "
                 f"Got {mask.dtype} of shape {tuple(mask.shape)}."
             )
         if (mask[:, 1:] & ~mask[:, :-1]).any():
@@ -380,6 +371,13 @@ class Network(nn.Module, ABC):
 
 
 def _fused(module: nn.Module) -> nn.Module:
-    if isinstance(module, nn.ModuleList):
-        return nn.ModuleList(_fused(inner) for inner in module)
-    return module.fused() if isinstance(module, MapLayer) else module
+    """Return a copy of a module with its layers of maps fused; what has none is shared."""
+    if isinstance(module, MapLayer):
+        return module.fused()
+    if not any(isinstance(inner, MapLayer) for inner in module.modules()):
+        return module
+    twin = copy(module)
+    twin._modules = {
+        name: None if inner is None else _fused(inner) for name, inner in module._modules.items()
+    }
+    return twin

@@ -9,15 +9,26 @@ from typing import Any
 
 from earmark.config import build
 from earmark.errors import choose
+from earmark.nn.emsi import EmsiConfig
 from earmark.nn.gccaps import GCCapsConfig
 from earmark.nn.head import HeadConfig
+from earmark.nn.mlms import MlmsConfig
 from earmark.nn.model import ModelConfig
 from earmark.nn.network import NetworkConfig
 from earmark.nn.surrey import SurreyConfig
 from earmark.nn.wang import WangConfig
 
 NETWORKS: dict[str, type[NetworkConfig]] = {
-    kind.network: kind for kind in (ModelConfig, HeadConfig, WangConfig, SurreyConfig, GCCapsConfig)
+    kind.network: kind
+    for kind in (
+        ModelConfig,
+        HeadConfig,
+        WangConfig,
+        SurreyConfig,
+        GCCapsConfig,
+        EmsiConfig,
+        MlmsConfig,
+    )
 }
 
 

@@ -76,7 +76,7 @@ class Surrey(Model):
         return Convolution(n_in, n_out, kernel, gated=False, norm="none", bias=True)
 
     def make_recurrent(self, n_features: int) -> GatedBiGRU:
-        """See `Network.make_recurrent`."""
+        """See `FrameNetwork.make_recurrent`."""
         return GatedBiGRU(n_features, self.config.n_recurrent)
 
 

@@ -14,20 +14,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from earmark.nn.blocks import (
-    check_blocks,
-    make_blocks,
-    named_layers,
-    sizes_of_blocks,
-    tuples_for_lists,
-)
+from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
+from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
-from earmark.nn.network import Network, NetworkConfig
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class WangConfig(NetworkConfig):
+class WangConfig(BlockConfig):
     """The sizes of Wang's CRNN; the defaults are the preset `full`.
 
     Args:
@@ -47,7 +41,6 @@ class WangConfig(NetworkConfig):
     """
 
     network: ClassVar[str] = "wang"
-    inputs: ClassVar[str] = "n_mels"
 
     n_classes: int
     n_mels: int = 80
@@ -61,9 +54,7 @@ class WangConfig(NetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
-        self.check([self.n_mels, *sizes_of_blocks(self)])
-        check_blocks(self)
+        self.check_blocks([])
 
     def build(self) -> "Wang":
         """See `NetworkConfig.build`."""
@@ -75,7 +66,7 @@ class WangConfig(NetworkConfig):
         return len(self.channels)
 
 
-class Wang(Network):
+class Wang(FrameNetwork):
     """Wang's CRNN with its pooling: (batch, frames, mels) -> `Prediction`.
 
     >>> import torch
@@ -99,7 +90,7 @@ class Wang(Network):
         return [dropout, Convolution(n_in, n_out, kernel, gated=False, norm="none", bias=True)]
 
     def map_layers(self) -> list[tuple[str, MapLayer]]:
-        """See `Network.map_layers`."""
+        """See `FrameNetwork.map_layers`."""
         return [*named_layers(self.blocks), ("last ", self.last_dropout)]
 
     def recur(self, features: Tensor, mask: Tensor | None = None) -> Tensor:

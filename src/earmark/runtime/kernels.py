@@ -16,6 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from earmark.runtime.switch import custom_kernels
 
 Size = tuple[int, int]  # (frames, mels)
+FEW_VALUES = 1 << 14
 
 
 def ours(maps: Tensor) -> bool:
@@ -117,12 +118,13 @@ class Statistics(NamedTuple):
 def torch_batch_norm_suffices(maps: Tensor, mask: Tensor | None) -> bool:
     """Return whether torch's own batch norm does the work of `batch_norm`, and as fast.
 
-    It knows neither padding nor, without CUDA, other processes.
+    It knows neither padding nor, without CUDA, other processes, and refuses a single value per map.
 
     >>> torch_batch_norm_suffices(torch.zeros(1, 1, 2, 2, device="meta"), None)
     True
     """
-    return mask is None and not ours(maps) and not _several_processes()
+    single = maps.numel() == maps.shape[1]
+    return not (single or mask is not None or ours(maps) or _several_processes())
 
 
 def batch_norm(
@@ -191,9 +193,12 @@ def _statistics(maps: Tensor, mask: Tensor | None) -> Statistics:
     count = torch.as_tensor(n_frames * maps.shape[3], dtype=wide, device=maps.device).view(1)
     mean = _sum_frames(maps.sum(3, dtype=wide), mask) / count.clamp(min=1)
     squares = mean.new_zeros(mean.shape)
-    for number, clip in enumerate(maps):  # one by one, they stay in the cache
-        norms = torch.linalg.vector_norm(clip - mean[:, None, None], dim=2)  # (maps, frames)
-        squares += _sum_frames(norms.square()[None], None if mask is None else mask[number, None])
+    # Few at a time, they stay in the cache: one by one, unless they are short windows of clips.
+    size = max(1, FEW_VALUES // max(1, maps[:1].numel()))
+    for first in range(0, len(maps), size):
+        some = maps[first : first + size]
+        norms = torch.linalg.vector_norm(some - mean[:, None, None], dim=3)  # (some, maps, frames)
+        squares += _sum_frames(norms.square(), None if mask is None else mask[first : first + size])
     return _of_all_processes(count, mean, squares)
 
 

@@ -11,7 +11,7 @@ threads.
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from threading import Barrier, Lock
@@ -70,6 +70,41 @@ def map_in_threads(
             ahead.cancel()
         for future in pending:
             future.cancel()
+
+
+def share_items(items: Iterable[Item], n_readers: int) -> list[Iterator[Item]]:
+    """Return iterators of which each yields all items, also if threads read them concurrently.
+
+    An item is held until the last reader has it: readers that keep pace hold few. An error of the
+    items is raised for every reader.
+
+    >>> one, other = share_items(iter("ab"), 2)
+    >>> next(one), list(other), list(one)
+    ('a', ['a', 'b'], ['b'])
+    """
+    source, lock = iter(items), Lock()
+    held: list[deque[Item]] = [deque() for _ in range(n_readers)]
+    failed: list[BaseException] = []
+
+    def read(own: deque[Item]) -> Iterator[Item]:
+        while True:
+            with lock:
+                if not own:
+                    if failed:
+                        raise failed[0]
+                    try:
+                        item = next(source)
+                    except StopIteration:
+                        return
+                    except BaseException as error:
+                        failed.append(error)
+                        raise
+                    for reader in held:
+                        reader.append(item)
+                item = own.popleft()
+            yield item
+
+    return [read(own) for own in held]
 
 
 def check_threads(threads: int) -> int:

@@ -25,7 +25,6 @@ from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector, name_recordings
-from earmark.inference.model_file import load_bundle
 from earmark.inference.tuning import (
     TuningResult,
     calibrated,
@@ -126,6 +125,12 @@ def train(
         )
     if strong is not None and teachers:
         raise SettingError("Pass strong= or teachers=, not both: each gives frame-level targets.")
+    from_frames = strong is not None or teachers or chosen.training.generations > 1
+    if from_frames and not chosen.model.learns_from_frames:
+        raise SettingError(
+            f"The network {chosen.model.network!r} learns from the tags of clips only; leave out "
+            "strong= and teachers=, and set training.generations to 1."
+        )
     if chosen.training.generations > 1:
         if strong is not None or teachers:
             raise SettingError(
@@ -283,7 +288,7 @@ def tune(
             raise DataError("None of the negatives can be read.")
     bundle = detector.bundle.with_decoding(tuned.decoding, tuning_record(tuned, len(scores)))
     bundle = calibrated(bundle, scores, empty, max_false_per_minute, **labelled)
-    return Detector(bundle, detector.predictor.device, detector.predictor.threads), tuned
+    return Detector(bundle, detector.ensemble.device, detector.ensemble.threads), tuned
 
 
 def _checked_choices(
@@ -310,11 +315,13 @@ def _checked_choices(
 
 
 def _train_teacher(chosen: Settings, folder: Path, run: RunConfig, **data: Any) -> Path:
-    """Train the generations before the last one in the folder of the teacher; return its model."""
+    """Train the generations before the last one in the folder of the teacher; return its model.
+
+    A finished one takes no further step: its checkpoint is read, which refuses other settings and
+    other data.
+    """
     n_before = chosen.training.generations - 1
     model = folder / TEACHER / MODEL
-    if run.resume and model.exists() and load_bundle(model).training["finished"]:
-        return model
     if is_first_process():
         logger.info("Generation %d of %d: the teacher of the next.", n_before, n_before + 1)
     train(
@@ -464,8 +471,11 @@ def _log_plan(job: "Job", max_epochs: int) -> None:
             "(training.min_steps)",
             n_clips, n_steps, config.max_epochs, max_epochs, config.min_steps,
         )  # fmt: skip
-    if job.settings.features.encoder is None and (
-        hint := low_rate_hint(job.train, job.settings.features)
+    is_log_mel = job.settings.features.kind == "log-mel"
+    if (
+        is_log_mel
+        and job.settings.features.encoder is None
+        and (hint := low_rate_hint(job.train, job.settings.features))
     ):
         logger.info(
             "Most recordings end below the highest mels, which stay empty; consider %s", hint

@@ -5,7 +5,8 @@ power), with `mask` (batch, frames) or None. Targets are (batch, classes), or (b
 classes) for frame-level targets, which then move with the sound. All random numbers come from the
 given generator, so a training step can be repeated bit for bit. Everything is off by default.
 
-A new augmentation is one function and one line in `AUGMENTATIONS`.
+A new augmentation is one function and one line in `AUGMENTATIONS`. Waveforms, as frames of samples,
+have their own gain and mixing, and nothing that is about mel bands: `OF_WAVEFORMS`.
 """
 
 import math
@@ -89,8 +90,21 @@ class Batch(NamedTuple):
 Augmentation = Callable[[Batch, AugmentConfig, FrameGrid, Generator], Batch]
 
 
-def augment(batch: Batch, config: AugmentConfig, grid: FrameGrid, generator: Generator) -> Batch:
+def augment(
+    batch: Batch,
+    config: AugmentConfig,
+    grid: FrameGrid,
+    generator: Generator,
+    kind: str = "log-mel",
+) -> Batch:
     """Apply every augmentation that `config` switches on; shapes stay the same.
+
+    Args:
+        batch: the clips.
+        config: which augmentations.
+        grid: of the frames.
+        generator: of the random numbers.
+        kind: of the features, "log-mel" or "waveform".
 
     >>> batch = Batch(torch.zeros(2, 500, 80), None, torch.eye(2))
     >>> rng = torch.Generator().manual_seed(0)
@@ -98,7 +112,7 @@ def augment(batch: Batch, config: AugmentConfig, grid: FrameGrid, generator: Gen
     >>> bool((louder[0] == louder[0, 0, 0]).all() and louder[0, 0, 0] != louder[1, 0, 0])
     True
     """
-    for setting, function in AUGMENTATIONS.items():
+    for setting, function in (OF_WAVEFORMS if kind == "waveform" else AUGMENTATIONS).items():
         if getattr(config, setting):
             batch = function(batch, config, grid, generator)
     return batch
@@ -115,6 +129,20 @@ def random_gain(
     1
     """
     return batch._replace(log_mel=_change_gain(batch.log_mel, config.gain_db, generator))
+
+
+def random_waveform_gain(
+    batch: Batch, config: AugmentConfig, grid: FrameGrid, generator: Generator
+) -> Batch:
+    """Change the level of each waveform by up to +-`gain_db`.
+
+    >>> batch = Batch(torch.ones(1, 50, 441), None, torch.ones(1, 1))
+    >>> rng = torch.Generator().manual_seed(0)
+    >>> louder = random_waveform_gain(batch, AugmentConfig(gain_db=6.0), FrameGrid(50), rng)
+    >>> 0.5 <= float(louder.log_mel.unique()) <= 2
+    True
+    """
+    return batch._replace(log_mel=_scale(batch.log_mel, config.gain_db, generator))
 
 
 def random_eq(batch: Batch, config: AugmentConfig, grid: FrameGrid, generator: Generator) -> Batch:
@@ -171,12 +199,38 @@ def mix_clips(batch: Batch, config: AugmentConfig, grid: FrameGrid, generator: G
     >>> bool((mixed.log_mel >= 0.2).all() and (mixed.log_mel <= 1.7).all()), mixed.targets.sum()
     (True, tensor(4.))
     """
+    return _mix(batch, config, generator, _change_gain, torch.logaddexp)
+
+
+def mix_waveforms(
+    batch: Batch, config: AugmentConfig, grid: FrameGrid, generator: Generator
+) -> Batch:
+    """Add another waveform of the batch to a waveform, with probability `mixing`.
+
+    Otherwise as `mix_clips`.
+
+    >>> batch = Batch(torch.ones(2, 50, 441), None, torch.eye(2))
+    >>> rng = torch.Generator().manual_seed(1)
+    >>> mixed = mix_waveforms(batch, AugmentConfig(mixing=1.0), FrameGrid(50), rng)
+    >>> bool((mixed.log_mel >= 1.5).all() and (mixed.log_mel <= 3).all()), mixed.targets.sum()
+    (True, tensor(4.))
+    """
+    return _mix(batch, config, generator, _scale, torch.add)
+
+
+def _mix(
+    batch: Batch,
+    config: AugmentConfig,
+    generator: Generator,
+    change_gain: Callable[[Tensor, float, Generator], Tensor],
+    add: Callable[[Tensor, Tensor], Tensor],
+) -> Batch:
     log_mel, mask, targets = batch
     size = len(log_mel)
     partner = torch.randperm(size, generator=generator)
     chosen = torch.rand(size, generator=generator) < config.mixing
-    other = _change_gain(log_mel[partner], _MIXING_DB, generator)
-    both = torch.logaddexp(log_mel, other)
+    other = change_gain(log_mel[partner], _MIXING_DB, generator)
+    both = add(log_mel, other)
     if mask is not None:
         other_mask = mask[partner]
         both = torch.where((mask & other_mask)[:, :, None], both, log_mel)
@@ -270,11 +324,24 @@ AUGMENTATIONS: Mapping[str, Augmentation] = {
     "n_mel_masks": mask_frequency,
     "label_smoothing": smooth_labels,
 }
+# The same for waveforms.
+OF_WAVEFORMS: Mapping[str, Augmentation] = {
+    **{name: own for name, own in AUGMENTATIONS.items() if name not in ("eq_db", "n_mel_masks")},
+    "gain_db": random_waveform_gain,
+    "mixing": mix_waveforms,
+}
 
 
 def _change_gain(log_mel: Tensor, most_db: float, generator: Generator) -> Tensor:
-    change_db = (torch.rand(len(log_mel), 1, 1, generator=generator) * 2 - 1) * most_db
-    return log_mel + change_db * _DB
+    return log_mel + _random_db(log_mel, most_db, generator) * _DB
+
+
+def _scale(waveform: Tensor, most_db: float, generator: Generator) -> Tensor:
+    return waveform * 10 ** (_random_db(waveform, most_db, generator) / 20)
+
+
+def _random_db(batch: Tensor, most_db: float, generator: Generator) -> Tensor:
+    return (torch.rand(len(batch), 1, 1, generator=generator) * 2 - 1) * most_db
 
 
 def _mask(batch: Batch, axis: int, n_masks: int, most: int, generator: Generator) -> Tensor:

@@ -77,29 +77,30 @@ class Checkpoint:
     Args:
         state: its progress.
         model: weights after the last step.
-        best: weights to use, those of the best or of the last epoch.
+        best: weights to use, of each epoch that `member_epochs` names, in that order.
         ema: moving average of the weights; empty without averaging.
-        optimizer: Adam's moments, by number of the parameter.
+        optimizer: Adam's moments, or the momentum of SGD, by number of the parameter.
         requirements: what must be the same to resume, such as a fingerprint of the settings.
 
     >>> import tempfile
-    >>> weights = {"bias": torch.zeros(2)}
+    >>> weights, needed = {"bias": torch.zeros(2)}, {"seed": "0"}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Checkpoint(State(epoch=3), weights, weights, {}, {}, {"seed": "0"}).write(Path(folder))
+    ...     Checkpoint(State(epoch=3), weights, [weights], {}, {}, needed).write(Path(folder))
     ...     Checkpoint.read(Path(folder), {"seed": "0"}).state.epoch
     3
     """
 
     state: State
     model: Weights
-    best: Weights
+    best: Sequence[Weights]
     ema: Weights
     optimizer: Mapping[int, Mapping[str, Any]]
     requirements: Mapping[str, str]
 
     def write(self, folder: Path) -> None:
         """Write the checkpoint of a training in `folder`."""
-        groups = {"model": self.model, "best": self.best, _EMA: self.ema}
+        groups = {"model": self.model, _EMA: self.ema}
+        groups |= {_member(number): weights for number, weights in enumerate(self.best)}
         tensors = {f"{group}.{name}": x for group, of in groups.items() for name, x in of.items()}
         for index, values in self.optimizer.items():
             for name, value in values.items():
@@ -120,7 +121,7 @@ class Checkpoint:
                     f"{path} was written with another {what}; resume with the original one, or "
                     f"train into another folder. Got {wanted}, not {written_with.get(what)}."
                 )
-        groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, _EMA: {}}
+        groups: dict[str, dict[str, Tensor]] = {}
         adam: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             group, _, rest = name.partition(".")
@@ -128,25 +129,28 @@ class Checkpoint:
                 index, _, key = rest.partition(".")
                 adam.setdefault(int(index), {})[key] = value
             else:
-                groups[group][rest] = value
-        return cls(
-            _read_state(values["state"]),
-            groups["model"],
-            groups["best"],
-            groups[_EMA],
-            adam,
-            written_with,
-        )
+                groups.setdefault(group, {})[rest] = value
+        state = _read_state(values["state"])
+        # Before the first epoch, old checkpoints have the initial weights there.
+        best = [groups[name] for name in map(_member, range(len(state.history))) if name in groups]
+        return cls(state, groups["model"], best, groups.get(_EMA, {}), adam, written_with)
+
+
+def _member(number: int) -> str:
+    """Return the prefix of a member's weights in the file; the first is as old as the file."""
+    return f"best{number or ''}"
 
 
 class Fitted(NamedTuple):
     """The result of a training so far: the weights to use, and the history of its epochs.
 
-    >>> Fitted({}, []).history
+    Weights are those of each epoch that `member_epochs` names, in that order.
+
+    >>> Fitted([], []).history
     []
     """
 
-    weights: Weights
+    weights: Sequence[Weights]
     history: Sequence[Epoch]
 
     @classmethod

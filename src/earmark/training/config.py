@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from earmark.data.batches import CLASS_ORDERS
 from earmark.errors import SettingError, choose
 
+OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "plateau", "exponential")
 CHECKPOINTS = ("best", "last")
 MONITORS = ("loss", "map", "f1")
@@ -27,7 +28,8 @@ class TrainingConfig:
         micro_batch: clips per forward pass, over all processes; 0 is the whole batch. Gradients
             are accumulated over the batch, but batch normalization uses the statistics of each
             micro-batch.
-        learning_rate: of Adam.
+        learning_rate: of the optimizer.
+        optimizer: "adam", or "sgd" with a Nesterov momentum of 0.9.
         max_epochs: largest number of passes over the training clips.
         min_steps: training does not stop before this number of steps: with few clips,
             `max_epochs` is raised until it reaches them (`for_clips`), and early stopping waits.
@@ -36,6 +38,8 @@ class TrainingConfig:
             schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
             (micro F1 of the clip tags at a threshold of 0.5).
         checkpoint: which weights to use, those of the "best" epoch or of the "last".
+        members: how many epochs to use, as an ensemble whose probabilities are averaged: the best
+            ones by the monitored value, or the last ones; 1 is a single network.
         seed: of initial weights, order of clips, dropout and augmentation.
         balanced: sample classes uniformly instead of clips.
         class_ratio: with `balanced`, sample frequent classes more often: a class of n clips weighs
@@ -50,7 +54,8 @@ class TrainingConfig:
         decay_epochs: epochs, for "exponential".
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is no clipping.
-        weight_decay: decoupled, as in AdamW; 0 is plain Adam.
+        weight_decay: decoupled, as in AdamW; 0 is plain Adam. With "sgd" it is added to the
+            gradient.
         generations: trainings in a row, each with the model before it as its teacher
             (self-training); 1 is no self-training, unless teachers are given.
         pseudo_labels: what teachers teach in self-training: "events" (where they detect a tagged
@@ -79,6 +84,7 @@ class TrainingConfig:
     patience: int = 10
     monitor: str = "loss"
     checkpoint: str = "best"
+    members: int = 1
     seed: int = 0
     balanced: bool = False
     class_ratio: int = 0
@@ -97,16 +103,18 @@ class TrainingConfig:
     precision: str = "32-true"
     threads: int = 0
     checkpoint_seconds: float = 60.0
+    optimizer: str = "adam"
 
     def __post_init__(self) -> None:
+        choose("training.optimizer", self.optimizer, OPTIMIZERS)
         choose("training.schedule", self.schedule, SCHEDULES)
         choose("training.precision", self.precision, PRECISIONS)
         choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
         choose("training.monitor", self.monitor, MONITORS)
         choose("training.pseudo_labels", self.pseudo_labels, PSEUDO_LABELS)
         choose("training.class_order", self.class_order, CLASS_ORDERS)
-        from_1 = ("batch_size", "max_epochs", "patience", "plateau", "decay_epochs", "generations")
-        for name in from_1:
+        from_1 = ("batch_size", "max_epochs", "patience", "members", "plateau", "decay_epochs")
+        for name in (*from_1, "generations"):
             if getattr(self, name) < 1:
                 raise SettingError(f"training.{name} must be 1 or more. Got {getattr(self, name)}.")
         if not 0 < self.learning_rate < math.inf:

@@ -1,8 +1,9 @@
 """The end of a training: checkpoint and record -> a model file, and what validation says per class.
 
-Conventions: everything is computed from the best epoch so far, so a training that was stopped or
-killed has a usable model as well. Clip-level thresholds are tuned on the tags of the validation
-clips; F1 per class is at these thresholds, and therefore optimistic.
+Conventions: everything is computed from the best epoch so far, or from several as one ensemble
+(`training.members`), so a training that was stopped or killed has a usable model as well.
+Clip-level thresholds are tuned on the tags of the validation clips; F1 per class is at these
+thresholds, and therefore optimistic.
 """
 
 import logging
@@ -21,9 +22,11 @@ from earmark.data.store import FeatureStore
 from earmark.errors import DataError
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
+from earmark.inference.description import validation_table
 from earmark.inference.detector import Detector
-from earmark.inference.model_file import SUFFIX, Bundle, validation_table
-from earmark.inference.predictor import predict_clips
+from earmark.inference.ensemble import Ensemble
+from earmark.inference.member import Member
+from earmark.inference.model_file import SUFFIX, Bundle
 from earmark.inference.tuning import (
     TuningResult,
     calibrated,
@@ -35,7 +38,7 @@ from earmark.plots import plot_history, save
 from earmark.runtime.device import resolve_device
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Fitted, write_history
 from earmark.training.record import RunRecord
-from earmark.training.schedule import best_epoch, is_finished
+from earmark.training.schedule import best_epoch, is_finished, member_epochs
 
 logger = logging.getLogger(__name__)
 
@@ -99,21 +102,22 @@ def plot_epochs(folder: Path) -> None:
 def build_bundle(
     record: RunRecord, fitted: Fitted, store: FeatureStore, device: torch.device
 ) -> Bundle:
-    """Return the trained network with a decoding tuned on the validation tags."""
+    """Return the trained networks with a decoding tuned on the validation tags."""
     history, settings, valid = fitted.history, record.settings, record.valid
     best = history[best_epoch(history, settings.training.monitor)]
+    members = tuple(
+        Member(settings.features, settings.model, weights, record.window)
+        for weights in fitted.weights
+    )
     bundle = Bundle(
         labels=valid.labels,
-        feature_config=settings.features,
-        model_config=settings.model,
-        weights=fitted.weights,
+        members=members,
         decoding=Decoding.uniform(valid.labels),
-        window=record.window,
         licence=record.licence,
         attribution=record.attribution,
     )
-    scores = predict_clips(Detector(bundle, device).predictor, store, valid, settings.features)
-    rule = default_rule(settings.model.pooling)
+    scores = Ensemble(members, device).predict_clips(valid, [store])
+    rule = default_rule(settings.model.pooling_name)
     tuned = tune_clip_thresholds(scores, valid.tags, rule)
     logger.debug("decoding tuned on %d validation clips: %s", len(valid), tuned.decoding.to_dict())
     classes = score_classes(scores, valid, tuned.decoding)
@@ -128,6 +132,7 @@ def build_bundle(
         "best_valid_loss": best.valid_loss,
         "best_valid_map": best.valid_map,
         "best_valid_f1": best.valid_f1,
+        "member_epochs": member_epochs(history, settings.training),
         "seconds": sum(epoch.seconds for epoch in history),
         "supervision": record.supervision,
         "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
@@ -143,9 +148,19 @@ def report_classes(bundle: Bundle) -> None:
     """Log the validation scores per class, and warn about classes that are hardly recognised."""
     classes = bundle.training["classes"]
     table = validation_table(classes, bundle.labels)
-    logger.info("validation clips, epoch %d:\n%s", bundle.training["best_epoch"], table)
+    logger.info("validation clips, %s:\n%s", name_epochs(bundle.training), table)
     for sentence in class_warnings(classes):
         logger.warning("%s", sentence)
+
+
+def name_epochs(training: Mapping[str, Any]) -> str:
+    """Return which epochs a model is made of, from its summary of the training.
+
+    >>> name_epochs({"member_epochs": [4]}), name_epochs({"member_epochs": [4, 2, 5]})
+    ('epoch 4', 'the mean of epochs 4, 2 and 5')
+    """
+    *rest, last = map(str, training["member_epochs"])
+    return f"the mean of epochs {', '.join(rest)} and {last}" if rest else f"epoch {last}"
 
 
 def score_classes(

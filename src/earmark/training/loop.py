@@ -6,8 +6,9 @@ repeated bit for bit. A checkpoint is written atomically after every epoch, and 
 one. Resuming from any checkpoint ends with the weights of an uninterrupted run, on the same machine
 with the same number of threads and processes (with other numbers, up to rounding).
 
-Where the training clips have events, the loss is computed per frame in place of per clip; with
-pseudo-labels it is a weighted sum of both. Validation uses clip tags in any case.
+The loss of tagged clips is that of the network (`Network.loss`). Where the training clips have
+events, it is computed per frame in place of per clip; with pseudo-labels it is a weighted sum of
+both. Validation uses clip tags in any case.
 
 Batch normalization uses the statistics of all processes, and the loss of a step is the mean over
 their clips: two processes follow the losses of one, except for rounding and dropout's randomness.
@@ -63,12 +64,24 @@ from earmark.training.checkpoint import (
 )
 from earmark.training.config import RunConfig, TrainingConfig
 from earmark.training.record import RunRecord
-from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
+from earmark.training.schedule import (
+    best_epoch,
+    epochs_left,
+    is_finished,
+    learning_rate,
+    member_epochs,
+)
 from earmark.training.self_training import PseudoLabels
 from earmark.training.settings import Settings
 from earmark.training.validation import Validation, predict_clip_probs, validate
 
 logger = logging.getLogger(__name__)
+
+# Names in `earmark.training.config.OPTIMIZERS` -> what makes the optimizer.
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.AdamW,
+    "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+}
 
 # Rows and a number of frames -> targets (batch, frames, classes).
 FrameTargets = Callable[[Sequence[int], int], Tensor]
@@ -161,7 +174,7 @@ def fit(fabric: Fabric, job: Job) -> Fitted:
         while not is_finished(trainer.state.history, config, len(job.train)):
             trainer.run_epoch(recorder)
     fabric.barrier()
-    weights = {name: value.cpu() for name, value in trainer.best.items()}
+    weights = [{name: value.cpu() for name, value in own.items()} for own in trainer.best]
     return Fitted(weights, trainer.state.history)
 
 
@@ -175,23 +188,24 @@ class _Trainer:
         self.frame_targets = job.frame_targets(self.store)
         self.normalise = Normalise(job.settings.features.mean, job.settings.features.std)
         self.model = job.settings.model.build()
-        self.adam = torch.optim.AdamW(
-            self.model.parameters(), config.learning_rate, weight_decay=config.weight_decay
+        self.inner = OPTIMIZERS[config.optimizer](
+            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
         self.wrapped: Any
         self.optimizer: Any
-        self.wrapped, self.optimizer = fabric.setup(self.model, self.adam)
+        self.wrapped, self.optimizer = fabric.setup(self.model, self.inner)
         self.ema = _MovingAverage(self.model, config.ema_decay)
-        self.state, self.best = State(), _copy(self.model)
+        self.state = State()
+        self.best: list[Weights] = []  # of each of `member_epochs`
         self.requirements = job.requirements(fabric.world_size)
         self.last_checkpoint = time.monotonic()
 
     def resume(self) -> None:
         """Continue from the checkpoint."""
         saved = Checkpoint.read(self.job.out, self.requirements)
-        self.state, self.best = saved.state, dict(saved.best)
+        self.state, self.best = saved.state, list(saved.best)
         self.model.load_state_dict(dict(saved.model))
-        self.adam.load_state_dict(self.adam.state_dict() | {"state": saved.optimizer})
+        self.inner.load_state_dict(self.inner.state_dict() | {"state": saved.optimizer})
         self.ema.load(saved.ema)
         if self.fabric.is_global_zero:  # it may have been killed before it wrote the table
             write_history(self.job.out / HISTORY, self.state.history)
@@ -205,7 +219,7 @@ class _Trainer:
                 self.model.state_dict(),
                 self.best,
                 self.ema.weights(),
-                self.adam.state_dict()["state"],
+                self.inner.state_dict()["state"],
                 self.requirements,
             ).write(self.job.out)
         self.last_checkpoint = time.monotonic()
@@ -224,7 +238,7 @@ class _Trainer:
         with recorder.progress(state) as bar:
             for rows in steps[state.step :]:
                 progress = state.epoch + state.step / len(steps)
-                for group in self.adam.param_groups:
+                for group in self.inner.param_groups:
                     group["lr"] = learning_rate(config, progress, state.history)
                 state.loss_sum += self.step(rows) * len(rows)
                 self.ema.update(self.model, state.epoch * len(steps) + state.step)
@@ -245,9 +259,11 @@ class _Trainer:
             seconds=time.monotonic() - started,
         )
         self.state = State(epoch=state.epoch + 1, history=[*state.history, row])
-        is_best = best_epoch(self.state.history, config.monitor) == row.epoch
-        if is_best or config.checkpoint == "last":
-            self.best = _copy(self.ema.model)
+        kept = dict(zip(member_epochs(state.history, config), self.best, strict=True))
+        members = member_epochs(self.state.history, config)
+        if row.epoch in members:
+            kept[row.epoch] = _copy(self.ema.model)
+        self.best = [kept[epoch] for epoch in members]
         self.write_checkpoint()
         recorder.record(self.state.history)
 
@@ -269,7 +285,9 @@ class _Trainer:
         generator = torch.Generator().manual_seed(seed)
         torch.manual_seed(seed)  # for dropout
         clips = self.read_clips(rows[fabric.global_rank :: n_processes])
-        log_mel, mask, targets = augment(clips, job.settings.augment, features.grid, generator)
+        log_mel, mask, targets = augment(
+            clips, job.settings.augment, features.grid, generator, features.kind
+        )
         if self.frame_targets is not None:
             targets = pool_targets(targets, mask, job.settings.model.time_pool)
         log_mel = self.normalise(log_mel)
@@ -314,7 +332,7 @@ class _Trainer:
         clip_probs = prediction.clip_probs
         targets = targets.to(clip_probs.dtype)
         if self.frame_targets is None:
-            return clip_loss(clip_probs, targets)
+            return self.model.loss(prediction, targets)
         job = self.job
         weight = 1.0 if job.train.events else job.settings.training.frame_loss_weight
         of_frames, of_clips = targets.chunk(2, 2)

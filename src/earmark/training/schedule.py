@@ -1,4 +1,4 @@
-"""What follows from the history of a training: the best epoch, when to stop, the learning rate.
+"""What follows from the history of a training: the epochs to use, when to stop, the learning rate.
 
 Conventions: pure functions of the settings and the rows of the history, so a resumed training has
 nothing to restore. The monitored value (`training.monitor`) improves only where it is strictly
@@ -37,6 +37,25 @@ def best_epoch(history: Sequence[Epoch], monitor: str = "loss") -> int:
     1
     """
     return min(history, key=lambda row: monitored(row, monitor)).epoch if history else -1
+
+
+def member_epochs(history: Sequence[Epoch], config: TrainingConfig) -> list[int]:
+    """Return the epochs whose weights are the members of the model, at most `config.members`.
+
+    With `checkpoint` "best" they are the best by the monitored value, the best first; with "last"
+    the last ones, the last first. An epoch that is not among them never becomes one again.
+
+    >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.6, 9.0) for i, loss in enumerate([0.4, 0.2, 0.3])]
+    >>> member_epochs(rows, TrainingConfig(members=2))
+    [1, 2]
+    >>> member_epochs(rows, TrainingConfig(members=2, checkpoint="last"))
+    [2, 1]
+    """
+    if config.checkpoint == "last":
+        ranked = list(reversed(history))
+    else:
+        ranked = sorted(history, key=lambda row: monitored(row, config.monitor))
+    return [row.epoch for row in ranked[: config.members]]
 
 
 def is_finished(history: Sequence[Epoch], config: TrainingConfig, n_clips: int = 1) -> bool:

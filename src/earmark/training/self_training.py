@@ -1,11 +1,11 @@
 """Self-training: frame-level pseudo-labels of the training clips, from teacher models.
 
-Conventions: pseudo-labels come from the mean frame probabilities of the teachers. They are 0 for
-classes that a clip is not tagged with, since the teachers are known to be wrong there. For its tags
-they are 1 within the events of the teachers and 0 outside (`training.pseudo_labels` is "events"),
-or the probabilities themselves ("scores"), which are high at the clearest part of a sound and low
-in the rest of it. The pseudo-labels of all clips are one .npy file (frames, classes) in half
-precision, clip after clip.
+Conventions: pseudo-labels come from the mean frame probabilities of the teachers, each a network or
+an ensemble. They are 0 for classes that a clip is not tagged with, since the teachers are known to
+be wrong there. For its tags they are 1 within the events of the teachers and 0 outside
+(`training.pseudo_labels` is "events"), or the probabilities themselves ("scores"), which are high
+at the clearest part of a sound and low in the rest of it. The pseudo-labels of all clips are one
+.npy file (frames, classes) in half precision, clip after clip.
 """
 
 import hashlib
@@ -24,9 +24,8 @@ from earmark.errors import SettingError
 from earmark.files import atomic_path, atomic_write
 from earmark.frames import FrameScores, Reals, pooled_length
 from earmark.inference.decoding import find_runs
-from earmark.inference.detector import Detector
+from earmark.inference.ensemble import Ensemble, mean_scores
 from earmark.inference.model_file import load_bundle
-from earmark.inference.predictor import mean_scores, predict_clips
 from earmark.training.settings import Settings
 
 # An event of a tagged sound: where its probability reaches the first of these, or the second as a
@@ -120,20 +119,21 @@ def write_pseudo_labels(
         )
     bundles = [load_bundle(teacher) for teacher in teachers]
     for teacher, bundle in zip(teachers, bundles, strict=True):
-        if bundle.labels != clips.labels or bundle.feature_config.raw != settings.features.raw:
-            raise SettingError(
-                "A teacher must have the labels and the features of the training. Got "
-                f"{os.fspath(teacher)} with the labels {', '.join(bundle.labels)}."
-            )
-        if bundle.model_config.time_pool != settings.model.time_pool:
-            raise SettingError(
-                "A teacher must have the frame rate of the network that it trains. Got "
-                f"{os.fspath(teacher)} with a time pooling of {bundle.model_config.time_pool} "
-                f"in place of {settings.model.time_pool}."
-            )
+        for member in bundle.members:
+            raw, time_pool = member.feature_config.raw, member.model_config.time_pool
+            if bundle.labels != clips.labels or raw != settings.features.raw:
+                raise SettingError(
+                    "A teacher must have the labels and the features of the training. Got "
+                    f"{os.fspath(teacher)} with the labels {', '.join(bundle.labels)}."
+                )
+            if time_pool != settings.model.time_pool:
+                raise SettingError(
+                    "A teacher must have the frame rate of the network that it trains. Got "
+                    f"{os.fspath(teacher)} with a time pooling of {time_pool} in place of "
+                    f"{settings.model.time_pool}."
+                )
     scores = mean_scores(
-        predict_clips(Detector(bundle, device).predictor, store, clips, bundle.feature_config)
-        for bundle in bundles
+        Ensemble(bundle.members, device).predict_clips(clips, [store]) for bundle in bundles
     )
     tags = clips.targets.numpy()
     if kind == "events":

@@ -22,7 +22,7 @@ from earmark.nn.head import HeadConfig
 from earmark.nn.model import PRESETS as MODELS
 from earmark.nn.network import NetworkConfig
 from earmark.nn.networks import NETWORKS, read_network
-from earmark.training.augmentation import AugmentConfig
+from earmark.training.augmentation import AUGMENTATIONS, OF_WAVEFORMS, AugmentConfig
 from earmark.training.config import TrainingConfig
 from earmark.training.systems import SYSTEMS
 
@@ -42,16 +42,21 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "min_steps": 0,
         "generations": 1,
         "pseudo_labels": "scores",
+        "members": 1,
         "class_ratio": 0,
         "class_order": "rounds",
         "decay": 0.9,
         "decay_epochs": 2,
+        "optimizer": "adam",
     }
 }
 # Presets that have another name now.
 RENAMED_PRESETS: Mapping[str, str] = {"accurate": "best"}
-# Augmentations of powers, which the features of an encoder are not.
-OF_LOG_MELS = ("gain_db", "eq_db", "mixing", "n_mel_masks")
+# Kind of features -> augmentations that are not for them: of powers and of mel bands.
+REFUSED: Mapping[str, Collection[str]] = {
+    "encoder": ("gain_db", "eq_db", "mixing", "n_mel_masks"),
+    "waveform": tuple(name for name in AUGMENTATIONS if name not in OF_WAVEFORMS),
+}
 
 
 @dataclass(frozen=True)
@@ -77,18 +82,18 @@ class Settings:
                 f"model.{self.model.inputs} must be the size of a frame of the features. "
                 f"Got {self.model.n_features} and {self.features.n_features}."
             )
-        if self.features.encoder is None:
-            return
-        if self.model.inputs == "n_mels":
+        kind = self.features.kind if self.features.encoder is None else "encoder"
+        if kind not in self.model.takes:
             raise SettingError(
-                f"The network {self.model.network!r} takes log-mels; with an encoder, use the "
-                "preset 'encoder' or model.network=head."
+                f"The network {self.model.network!r} takes {_named(self.model.takes)}; with "
+                f"{_NAMES[kind]}, use {_USE[kind]}."
             )
-        for name in OF_LOG_MELS:
+        for name in REFUSED.get(kind, ()):
             if getattr(self.augment, name):
                 raise SettingError(
-                    f"augment.{name} changes log-mels, and the features are those of an encoder; "
-                    f"set it to 0, and use augment.mixup, time_shift or n_time_masks."
+                    f"augment.{name} changes log-mels, and the features are those of "
+                    f"{_NAMES[kind]}; set it to 0, and use augment.mixup, time_shift or "
+                    "n_time_masks."
                 )
 
     @classmethod
@@ -139,7 +144,8 @@ class Settings:
         """Return the settings of a tree, in which those named in `given` were just set."""
         own = tree["features"]
         # A lower sample rate alone lowers the highest mel with it.
-        sample_rate, follows = own["sample_rate"], "features.sample_rate" in given
+        sample_rate = own["sample_rate"]
+        follows = "features.sample_rate" in given and own["kind"] == "log-mel"
         if follows and "features.f_max" not in given and isinstance(sample_rate, int):
             own["f_max"] = min(own["f_max"], sample_rate / 2)
         features = build(FeatureConfig, "features", own)
@@ -209,7 +215,8 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
         changes = {**changes, "model": {k: v for k, v in model.items() if k != "network"}}
     known = [f"{section}.{key}" for section, values in tree.items() for key in values]
     # These are derived from the data or from other settings.
-    fixed = {"model.n_classes", "model.n_mels", "model.n_features", "model.network"}
+    fixed = {"model.n_classes", "model.network"}
+    fixed |= {f"model.{network.inputs}" for network in NETWORKS.values()}
     fixed |= {"features.mean", "features.std", "features.encoder"}
     known = [name for name in known if name not in fixed]
     for section, values in changes.items():
@@ -259,6 +266,19 @@ def _parse(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+# Kind of features -> its name in errors, and what to use with it.
+_NAMES = {"log-mel": "log-mels", "waveform": "a waveform", "encoder": "an encoder"}
+_USE = {
+    "log-mel": "another model.network",
+    "waveform": "the preset 'mlms8' or model.network=mlms",
+    "encoder": "the preset 'encoder' or model.network=head",
+}
+
+
+def _named(kinds: Iterable[str]) -> str:
+    return " or ".join(_NAMES[kind] for kind in kinds)
 
 
 _SECTIONS: dict[str, Any] = {

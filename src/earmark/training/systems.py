@@ -1,19 +1,22 @@
 """The systems that the paper's Table 3 compares with: front end, network and training of each.
 
 Every system has three presets: `wang` in full width on the log-mels of all networks here,
-`wang-fast` in a width of about 0.25 G multiply-adds, and `wang-native` with its own log-mels.
+`wang-fast` in a width of about 0.25 G multiply-adds, and `wang-native` with its own log-mels. MLMS8
+takes the waveform, and what EMSI takes is not known: these two have no third one.
 
 Conventions: an epoch is a pass over the training clips. The originals count epochs in batches; what
-they are of the 51,172 clips of DCASE 2017 task 4 is said below. None of them stops early, and the
-best epoch is that of the lowest validation loss. Surrey averages 10 checkpoints of a run and GCCaps
-5: here each is one network, unless `training.members` says otherwise.
+they are of the 51,172 clips of DCASE 2017 task 4 is said below. The first three do not stop early.
+Surrey and GCCaps average the probabilities of several checkpoints of a run (`training.members`); of
+the others it is one, that of the lowest validation loss.
 """
 
 from dataclasses import replace
 from typing import NamedTuple
 
 from earmark.data.features import FeatureConfig
+from earmark.nn.emsi import EmsiConfig
 from earmark.nn.gccaps import GCCapsConfig
+from earmark.nn.mlms import MlmsConfig
 from earmark.nn.network import NetworkConfig
 from earmark.nn.surrey import SurreyConfig
 from earmark.nn.wang import WangConfig
@@ -49,19 +52,38 @@ _WANG = TrainingConfig(
 # Surrey: an epoch of 100 batches is a twelfth of a pass; checkpoints of the epochs 20 to 29 are
 # averaged. Our 20 passes leave ten of them to average, and few clips get 30 of its epochs.
 _SURREY = TrainingConfig(
-    batch_size=44, max_epochs=20, min_steps=3000, patience=NEVER, balanced=True, class_ratio=1000
+    batch_size=44,
+    max_epochs=20,
+    min_steps=3000,
+    patience=NEVER,
+    checkpoint="last",
+    members=10,
+    balanced=True,
+    class_ratio=1000,
 )
 # GCCaps: an epoch of 1,163 batches is a pass. The learning rate of 0.001 is multiplied by 0.9
-# before the first epoch already, and then before every second one.
+# before the first epoch already, and then before every second one. The five epochs with the best
+# micro F1 of the validation tags are averaged.
 _GCCAPS = TrainingConfig(
     batch_size=44,
     learning_rate=9e-4,
     max_epochs=30,
     patience=NEVER,
+    monitor="f1",
+    members=5,
     balanced=True,
     class_ratio=1000,
     class_order="random",
     schedule="exponential",
+)
+# EMSI-like is trained as the network of the paper, with classes drawn alike. A step of 32 clips of
+# 10 s has 32, 64, 160 and 320 windows for its members, where the specification has 128 for each.
+_EMSI = TrainingConfig(batch_size=32, balanced=True)
+# MLMS8: a batch has 23 clips, where the original has 23 windows. The learning rate is halved where
+# the validation loss has not fallen for 3 epochs; that of the original is divided by 5, and starts
+# again from the best weights. Its classifier is trained afterwards, by Adam.
+_MLMS = TrainingConfig(
+    batch_size=23, optimizer="sgd", learning_rate=0.01, schedule="plateau", plateau=3
 )
 # Own front ends. Decibels differ from our natural logarithm by a factor, which standardisation
 # removes. What remains: our window is Hann's, and Surrey's is Hamming's, as that of GCCaps' first
@@ -102,4 +124,18 @@ SYSTEMS: dict[str, Recipe] = {
     **sizes("wang", WangConfig, _WANG_FEATURES, _WANG),
     **sizes("surrey", SurreyConfig, _SURREY_FEATURES, _SURREY),
     **sizes("gccaps", GCCapsConfig, _SURREY_FEATURES, _GCCAPS),
+    "emsi-like": Recipe(
+        FeatureConfig(), EmsiConfig.preset("full", n_classes=1), replace(_EMSI, micro_batch=8)
+    ),
+    "emsi-like-fast": Recipe(FeatureConfig(), EmsiConfig.preset("fast", n_classes=1), _EMSI),
+    "mlms8": Recipe(
+        FeatureConfig(sample_rate=44100, kind="waveform"),
+        MlmsConfig.preset("full", n_classes=1),
+        replace(_MLMS, micro_batch=2),
+    ),
+    "mlms8-fast": Recipe(
+        FeatureConfig(sample_rate=22050, kind="waveform"),
+        MlmsConfig.preset("fast", n_classes=1),
+        replace(_MLMS, micro_batch=8),
+    ),
 }

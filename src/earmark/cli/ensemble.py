@@ -1,0 +1,38 @@
+"""The command `ensemble`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from earmark.cli.app import AudioOption, DeviceOption, EncoderOption, app
+from earmark.errors import SettingError
+
+
+@app.command()
+def ensemble(
+    models: Annotated[list[Path], typer.Argument(help="Model files with the same classes.")],
+    out: Annotated[Path, typer.Option("--out", help="Model file to write.")],
+    valid: Annotated[
+        Path | None, typer.Option("--valid", help="Table of tags to tune the thresholds on.")
+    ] = None,
+    audio: AudioOption = None,
+    encoder: EncoderOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Combine models into one file that detects with the mean of their scores."""
+    from earmark.inference.combine import ensemble as combined
+    from earmark.inference.tuning import describe_tuning
+    from earmark.training import api
+
+    if (valid is None) != (audio is None):
+        raise SettingError("--valid and --audio go together: the tags, and their recordings.")
+    detector = combined(models, device, encoder=encoder)
+    outcome = "thresholds are the mean of the models', in log-odds, and not tuned"
+    if valid is not None and audio is not None:
+        detector, tuned = api.tune(detector, valid, audio)
+        outcome = describe_tuning(tuned)
+    detector.save(out)
+    print(f"{out}: {len(detector.bundle.members)} networks; {outcome}")
+    if valid is None:
+        print(f"next: earmark tune --model {out} --valid TAGS --audio FOLDER")

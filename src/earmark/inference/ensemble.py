@@ -1,0 +1,198 @@
+"""Several networks that predict as one: the mean of their probabilities.
+
+Conventions: frame-level and clip-level scores are averaged, and every network counts the same. The
+mean is on the finest frame grid of the members; each of its frames has, of a member with longer
+frames, the scores of the frame at its centre. One network alone is an ensemble of one, whose scores
+are its own, bit for bit.
+
+A recording of any length goes through all members side by side, in constant memory: of each, only
+the frames are held that others have not reached yet.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from earmark.data.manifest import Manifest
+from earmark.data.store import FeatureStore
+from earmark.errors import SettingError
+from earmark.frames import Floats, FrameGrid, FrameScores
+from earmark.inference.member import Member
+from earmark.inference.predictor import Floats32, Predictor, Scores, predict_clips
+from earmark.runtime.device import resolve_device
+
+
+class Ensemble:
+    """The networks of a model file, ready to predict as one.
+
+    Args:
+        members: one network or more, with the same classes.
+        device: where the networks run, such as "cpu" or "cuda:1".
+        threads: how many parts of a recording to process at a time; 0 is one per core.
+
+    >>> from earmark.inference.model_file import BUNDLED, load_bundle
+    >>> member = load_bundle(BUNDLED).members[0]
+    >>> silence = torch.zeros(50, 80)
+    >>> ((scores, _),) = Ensemble([member, member]).stream([[silence], [silence]])
+    >>> scores.shape
+    (13, 17)
+    """
+
+    def __init__(
+        self, members: Sequence[Member], device: str | torch.device = "cpu", threads: int = 0
+    ) -> None:
+        self.members, self.threads = tuple(members), threads
+        self.device = resolve_device(device)
+        self.grid = max((member.grid for member in members), key=lambda grid: grid.frame_rate)
+        self.models = [member.build_model().to(self.device) for member in members]
+        self.predictors = [
+            Predictor(model, own.feature_config.grid.count(own.window), self.device, threads)
+            for own, model in zip(members, self.models, strict=True)
+        ]
+
+    def stream(self, features: Sequence[Iterable[Tensor]]) -> Iterator[Scores]:
+        """Yield pieces of both scores of one recording, as soon as they are final.
+
+        Args:
+            features: of each member, pieces (frames, features) of any length, normalised, in order.
+        """
+        streams = [
+            predictor.stream(own) for predictor, own in zip(self.predictors, features, strict=True)
+        ]
+        if len(streams) == 1:
+            return streams[0]
+        return _mean_of(streams, [member.grid for member in self.members], self.grid)
+
+    def predict_clips(self, clips: Manifest, stores: Iterable[FeatureStore]) -> list[FrameScores]:
+        """Return the scores of clips whose raw features are in feature stores.
+
+        Args:
+            clips: which clips; their labels are those of the networks.
+            stores: one per kind of features that the members have; others do no harm.
+        """
+        by_features = {store.config.raw: store for store in stores}
+        lacking = [x for x in self.members if x.feature_config.raw not in by_features]
+        if lacking:
+            raise SettingError(
+                "No feature store has the features of a network. Got stores with "
+                f"{[config.to_dict() for config in by_features]}, and the network takes "
+                f"{lacking[0].feature_config.raw.to_dict()}."
+            )
+        return mean_scores(
+            predict_clips(
+                predictor, by_features[member.feature_config.raw], clips, member.feature_config
+            )
+            for member, predictor in zip(self.members, self.predictors, strict=True)
+        )
+
+
+class _MemberScores:
+    """The scores of one member, those that are still needed, for frames of the finest grid.
+
+    Shape: both that are held are (frames, classes), the member's own frames from `first` on.
+    """
+
+    def __init__(self, scores: Iterator[Scores], own: FrameGrid, finest: FrameGrid) -> None:
+        self._scores, self._own, self._finest = scores, own, finest
+        self.is_finest, self.is_done = own == finest, False
+        self._first, self._held = 0, next(scores)
+        self._count()
+
+    def _count(self) -> None:
+        n_own = self._first + len(self._held[0])
+        self.n_known = self._finest.count_within(self._own, n_own)
+
+    def read(self) -> None:
+        """Add the next piece, or note that there is none."""
+        piece = next(self._scores, None)
+        if piece is None:
+            self.is_done = True
+            return
+        frames, clips = (np.concatenate(pair) for pair in zip(self._held, piece, strict=True))
+        self._held = (frames, clips)
+        self._count()
+
+    def take(self, first: int, stop: int) -> Scores:
+        """Return the scores of frames of the finest grid; the last frame goes on for ever."""
+        frames, clips = self._held
+        index = self._own.frames_at(self._finest, first, stop) - self._first
+        index = np.minimum(index, len(frames) - 1)
+        taken = frames[index], clips[index]
+        done = int(index[-1])  # a later frame may need this one, and none before it
+        self._held, self._first = (frames[done:], clips[done:]), self._first + done
+        return taken
+
+
+def _mean_of(
+    streams: Sequence[Iterator[Scores]], grids: Sequence[FrameGrid], grid: FrameGrid
+) -> Iterator[Scores]:
+    """Yield the mean of what the members of an ensemble yield, on their finest grid."""
+    pairs = zip(streams, grids, strict=True)
+    members = [_MemberScores(scores, own, grid) for scores, own in pairs]
+    n_done = 0
+    finest = next(member for member in members if member.is_finest)
+    while True:
+        # One of the finest has every frame; others may end within the last one.
+        waiting = [member for member in members if not member.is_done]
+        ready = min(member.n_known for member in [*waiting, finest])
+        if ready > n_done:
+            pieces = [member.take(n_done, ready) for member in members]
+            frames, clips = zip(*pieces, strict=True)
+            yield _mean(frames), _mean(clips)
+            n_done = ready
+        if not waiting:
+            return
+        min(waiting, key=lambda member: member.n_known).read()
+
+
+def _mean(pieces: Sequence[Floats32]) -> Floats32:
+    total = pieces[0]
+    for piece in pieces[1:]:  # in the order of `mean_scores`, so that both give the same bits
+        total = total + piece
+    return total / np.float32(len(pieces))
+
+
+def mean_scores(networks: Iterable[Sequence[FrameScores]]) -> list[FrameScores]:
+    """Return the mean of what several networks, an ensemble, predict for the same recordings.
+
+    It is on the finest of their frame grids.
+
+    >>> one, other = (
+    ...     [FrameScores([[p]], ["dog"], FrameGrid(12.5), clip_scores=[p])] for p in (0.25, 0.75)
+    ... )
+    >>> mean_scores([one, other])[0].scores
+    array([[0.5]])
+    """
+    each = iter(networks)
+    first = next(each, None)
+    if first is None:
+        raise SettingError("An ensemble needs the scores of one network or more.")
+    sums, n_networks = list(first), 1
+    for scores in each:  # a running sum: the scores of all networks are much to hold
+        sums = [_added(total, own) for total, own in zip(sums, scores, strict=True)]
+        n_networks += 1
+    return [_with_scores(own, *(x / n_networks for x in _both(own))) for own in sums]
+
+
+def _added(total: FrameScores, own: FrameScores) -> FrameScores:
+    """Return the sum of scores of one recording, on the finer of the two grids."""
+    is_finer = (
+        own.grid is not None
+        and total.grid is not None
+        and own.grid.frame_rate > total.grid.frame_rate
+    )
+    like = own if is_finer else total
+    (frames, clips), (own_frames, own_clips) = (_both(x.on_grid_of(like)) for x in (total, own))
+    return _with_scores(like, frames + own_frames, clips + own_clips)
+
+
+def _with_scores(like: FrameScores, frames: Floats, clips: Floats) -> FrameScores:
+    return FrameScores(frames, like.labels, like.grid, duration=like.duration, clip_scores=clips)
+
+
+def _both(scores: FrameScores) -> tuple[Floats, Floats]:
+    if scores.clip_scores is None:
+        raise SettingError("The scores of an ensemble need clip-level scores.")
+    return scores.scores, scores.clip_scores
