@@ -194,14 +194,14 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
         processes: runs at a time, which share the disk, but not the memory.
 
     >>> print(cost_statement({"wang": Cost(2e9, 50_000, 50, 1, 250.0, 3e9, 4e9)}).splitlines()[-1])
-    In all 250 core-hours (10 days on one core, if no training stops early), 3.0 GB of memory, ...
+    In all 250 core-hours (10.4 days on one core, if none stops early), 3.0 GB of memory, ...
     """
     rows = tuple(
         (
             name,
             f"{cost.operations / 1e9:.3g}",
             f"{cost.n_clips:,} x {cost.n_epochs} x {cost.n_runs}",
-            f"{cost.core_hours:,.3g}",
+            _short(cost.core_hours),
             f"{cost.memory / 1e9:.1f} GB",
             f"{cost.disk / 1e9:.1f} GB",
         )
@@ -220,6 +220,10 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
         f"core for networks above {LARGE / 1e9:g} GMAC per clip and {small:g} for others, as "
         "measured with the presets paper and fast (docs/speed.md); networks with very short "
         "filters may be slower. Memory is estimated from the outputs of all layers.\n\n"
-        f"In all {total:,.3g} core-hours ({total / 24:,.2g} days on one core, if no training stops "
+        f"In all {_short(total)} core-hours ({_short(total / 24)} days on one core, if none stops "
         f"early), {memory / 1e9:.1f} GB of memory, {disk / 1e9:.1f} GB of disk for features."
     )
+
+
+def _short(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
