@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -18,12 +19,14 @@ from earmark.formats.tags import read_tags
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, Rule, decode_events
 from earmark.inference.detector import Detector
+from earmark.inference.member import Member
 from earmark.inference.model_file import Bundle
 from earmark.inference.segments import pool_segments
 from earmark.inference.tuning import (
     DECISIONS,
     decide_as_published,
     has_decision,
+    network_of,
     tune_as_published,
     tune_decoding,
 )
@@ -244,9 +247,8 @@ def wang(tmp_path):
     torch.manual_seed(0)
     config = WangConfig(n_classes=2, n_mels=16, channels=(4, 4, 4), n_recurrent=4)
     features = FeatureConfig(sample_rate=RATE, n_mels=16, f_max=4000)
-    weights = config.build().state_dict()
-    decoding = Decoding.uniform(("high", "low"))
-    return Detector(Bundle(("high", "low"), features, config, weights, decoding, window=4.0))
+    member = Member(features, config, config.build().state_dict(), window=4.0)
+    return Detector(Bundle(("high", "low"), (member,), Decoding.uniform(("high", "low"))))
 
 
 def test_a_model_file_carries_the_published_decision_stage_and_detects_with_it(wang, tmp_path):
@@ -267,6 +269,23 @@ def test_a_model_file_carries_the_published_decision_stage_and_detects_with_it(w
     rng = np.random.default_rng(0)
     for event in tuned.detect(rng.standard_normal(35 * RATE) / 20, RATE, sensitivity=3.0):
         assert event.onset == round(event.onset)
+
+
+def test_an_ensemble_decides_as_its_members_if_they_are_of_one_system(wang, tmp_path):
+    (member,) = wang.bundle.members
+    several = replace(wang.bundle, members=(member,) * 3)
+    where = (tmp_path / "clip_weak.tsv", tmp_path / "audio")
+    alone, together = (
+        tune(Detector(own), *where, decision="published")[0].bundle.decoding
+        for own in (wang.bundle, several)
+    )
+    for one, other in zip(alone.rules, together.rules, strict=True):
+        assert other.threshold == pytest.approx(one.threshold, abs=1e-6)
+    config = ModelConfig.preset("fast", n_classes=2, n_mels=16)
+    ours = Member(member.feature_config, config, config.build().state_dict(), window=4.0)
+    mixed = replace(wang.bundle, members=(member, ours))
+    with pytest.raises(SettingError, match=r"different networks .* Got wang, crnn"):
+        network_of(mixed)
 
 
 def test_choices_of_a_tuning_do_not_go_with_a_published_decision_stage(wang, tmp_path):

@@ -28,6 +28,7 @@ from earmark.inference.detector import Detector, name_recordings
 from earmark.inference.tuning import (
     TuningResult,
     calibrated,
+    network_of,
     tune_as_published,
     tune_decoding,
 )
@@ -267,10 +268,8 @@ def tune(
         events = read_events(table)
         labelled = {"reference": [events[file] for file in clips.files]}
     if decision == "published":
-        tuned = tune_as_published(
-            detector.bundle.model_config, scores, clips.tags, labelled.get("reference"),
-            detector.bundle.decoding,
-        )  # fmt: skip
+        config, reference = network_of(detector.bundle), labelled.get("reference")
+        tuned = tune_as_published(config, scores, clips.tags, reference, detector.bundle.decoding)
     else:
         tuned = tune_decoding(
             scores,

@@ -46,6 +46,7 @@ from earmark.inference.tuning.decisions import (
     Decision,
     decide_as_published,
     has_decision,
+    network_of,
     tune_as_published,
 )
 from earmark.inference.tuning.defaults import DEFAULTS, default_rule
@@ -77,6 +78,7 @@ __all__ = [
     "find_sensitivity",
     "fit_calibration",
     "has_decision",
+    "network_of",
     "sweep_sensitivity",
     "tune_as_published",
     "tune_clip_thresholds",

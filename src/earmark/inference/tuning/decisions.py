@@ -21,6 +21,7 @@ from earmark.errors import SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.model_file import Bundle
 from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.tune import PUBLISHED, ClassReport, TuningResult, tune_decoding
 from earmark.metrics.clip import clip_scores
@@ -207,8 +208,25 @@ def has_decision(config: NetworkConfig) -> bool:
     >>> has_decision(ModelConfig(n_classes=17))
     False
     """
-    by_linear_softmax = getattr(config, "pooling", "") == "linear"
+    by_linear_softmax = config.pooling_name == "linear"
     return config.network in DECISIONS and (config.network != "wang" or by_linear_softmax)
+
+
+def network_of(bundle: Bundle) -> NetworkConfig:
+    """Return the configuration of a model's network; of an ensemble, that of its members.
+
+    >>> from earmark.inference.model_file import BUNDLED, load_bundle
+    >>> network_of(load_bundle(BUNDLED)).network
+    'crnn'
+    """
+    configs = {member.model_config.network: member.model_config for member in bundle.members}
+    if len(configs) > 1:
+        raise SettingError(
+            "An ensemble of different networks was not published as one, and has no decision stage "
+            f"of its own. Got {', '.join(configs)}."
+        )
+    (config,) = configs.values()
+    return config
 
 
 def decide_as_published(
