@@ -55,8 +55,8 @@ from earmark.nn.windows import (
 )
 
 # Samples that a net takes at a time in inference: with 128 maps, the largest layer of the full
-# width is then 270 MB.
-MOST_SAMPLES = 1 << 20
+# width is then 67 MB.
+MOST_SAMPLES = 1 << 18
 N_LEVELS = 4  # at least: two of the first width, one of the second, one of the third
 
 # The filter length of the first convolution, then those of the levels, at 44.1 kHz: windows of 372,
