@@ -12,6 +12,7 @@ import soundfile
 import soxr
 import torch
 from tones import RATE, SMALL, make_tone_clip, write_tones
+from windows import plain_scores
 
 from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
@@ -101,35 +102,6 @@ def test_a_recording_of_one_window_has_the_scores_of_the_plain_network(detector)
     np.testing.assert_allclose(found.clip_scores[0], want.clip_probs[0].numpy(), atol=1e-6)
     tags = detector.tags(wave, RATE)
     assert tags["low"] > 0.5 > tags["high"]
-
-
-def plain_scores(model, detector, wave):
-    """The brute-force twin: convolutions over the whole, window by window, a loop over frames."""
-    dtype = next(model.parameters()).dtype
-    config = detector.bundle.model_config
-    features = log_mel(wave, detector.bundle.feature_config).to(dtype)
-    n_input = detector.bundle.feature_config.grid.count(detector.bundle.window)
-    window = max(1, n_input // config.time_pool)  # in output frames, as all that follows
-    hop = max(1, window // 2)
-    n_frames, n_classes = config.n_frames(len(features)), len(detector.labels)
-    starts = [0]
-    while starts[-1] + window + hop <= n_frames:
-        starts.append(starts[-1] + hop)
-    if starts[-1] + window < n_frames:
-        starts.append(n_frames - window)
-    total, clip_scores = np.zeros((n_frames, n_classes + 1)), np.zeros((n_frames, n_classes))
-    with torch.no_grad():
-        encoded, _ = model.encode(features.unsqueeze(0))
-    for start in starts:
-        with torch.no_grad():
-            prediction = model.classify(encoded[:, start : start + window])
-        probs = prediction.frame_probs[0].double().numpy()
-        for i, row in enumerate(probs):
-            weight = min(i + 1, len(probs) - i)
-            total[start + i] += [*(weight * row), weight]
-        over = slice(start, start + len(probs))
-        clip_scores[over] = np.maximum(clip_scores[over], prediction.clip_probs[0].numpy())
-    return total[:, :-1] / total[:, -1:], clip_scores
 
 
 @pytest.mark.parametrize("seconds", [3.0, 4.02, 6.0, 8.05, 13.7, 70.0])

@@ -232,8 +232,9 @@ def test_settings_of_an_encoder_refuse_what_is_for_log_mels(tmp_path):
     settings = Settings.load("encoder", overrides=["model.kernel=5"], features=features)
     assert (settings.model.n_features, settings.model.kernel) == (12, 5)
     assert Settings.from_dict(settings.to_dict()) == settings
-    with pytest.raises(SettingError, match="'crnn' takes log-mels; with an encoder, use the pre"):
-        Settings.load("fast", features=features)
+    for preset, name in (("fast", "crnn"), ("wang-fast", "wang"), ("gccaps", "gccaps")):
+        with pytest.raises(SettingError, match=f"'{name}' takes log-mels; with an encoder, use"):
+            Settings.load(preset, features=features)
     with pytest.raises(SettingError, match=r"augment\.mixing changes log-mels"):
         Settings.load("encoder", overrides=["augment.mixing=0.5"], features=features)
     with pytest.raises(SettingError, match=r"change features\.hop in the TOML file"):

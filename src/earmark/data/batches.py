@@ -158,8 +158,8 @@ def epoch_order(
 def class_draws(n_clips: int, class_ratio: int) -> int:
     """Return how many clips of a class of `n_clips` a round of balanced sampling takes.
 
-    One, and one more per `class_ratio` clips, up to 5: the classes of the DCASE 2017 systems of
-    Surrey and GCCaps, with 1,000. With a ratio of 0 all classes are equal.
+    One, and one more per `class_ratio` clips, up to 5; with a ratio of 1,000 it is the rule of the
+    DCASE 2017 systems of Surrey and GCCaps. With a ratio of 0 all classes are equal.
 
     >>> [class_draws(n_clips, 1000) for n_clips in (999, 1000, 3999, 26000)]
     [1, 2, 4, 5]

@@ -5,68 +5,41 @@ block, and one odd `kernel`. The first block takes one map, the log-mel.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import ClassVar, cast
 
 from torch import nn
 
 from earmark.errors import SettingError
+from earmark.nn.frame_network import FrameNetworkConfig
 from earmark.nn.layers import MapLayer, MaxPool
 from earmark.runtime.kernels import Size
 
 
-class BlockSizes(Protocol):
-    """The fields of a configuration that describe its blocks."""
-
-    @property
-    def channels(self) -> tuple[int, ...]:
-        """Maps per block."""
-
-    @property
-    def pools(self) -> tuple[Size, ...]:
-        """Groups of (frames, mels) whose maximum is taken, one per block."""
-
-    @property
-    def kernel(self) -> int:
-        """Size of the convolutions in frames and mels."""
-
-
-def tuples_for_lists(config: object) -> None:
-    """Make tuples of the lists in a frozen configuration, which JSON and TOML give: for a hash.
+class BlockConfig(FrameNetworkConfig):
+    """What the configurations of networks on log-mels have.
 
     >>> from earmark.nn.model import ModelConfig
     >>> ModelConfig(n_classes=1, pools=[[2, 2], [2, 2], [1, 2], [1, 2]]).pools
     ((2, 2), (2, 2), (1, 2), (1, 2))
     """
-    for name in cast("Any", config).__dataclass_fields__:
-        object.__setattr__(config, name, _as_tuples(getattr(config, name)))
 
+    inputs: ClassVar[str] = "n_mels"
 
-def _as_tuples(value: Any) -> Any:
-    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
+    n_mels: int
+    channels: tuple[int, ...]
+    kernel: int
+    pools: tuple[Size, ...]
 
-
-def sizes_of_blocks(config: BlockSizes) -> list[int]:
-    """Return all sizes of the blocks, to be checked with those of the rest.
-
-    >>> from earmark.nn.model import ModelConfig
-    >>> sizes_of_blocks(ModelConfig(n_classes=1, channels=(8,), pools=((1, 2),)))
-    [3, 8, 1, 2]
-    """
-    return [config.kernel, *config.channels, *(size for pool in config.pools for size in pool)]
-
-
-def check_blocks(config: BlockSizes) -> None:
-    """Raise `SettingError` unless the fields that describe the blocks fit together.
-
-    >>> from earmark.nn.model import ModelConfig
-    >>> check_blocks(ModelConfig(n_classes=1))
-    """
-    check_odd(config.kernel)
-    if len(config.pools) != len(config.channels) or not config.channels:
-        raise SettingError(
-            "channels and pools must have one entry per block. "
-            f"Got channels={config.channels}, pools={config.pools}."
-        )
+    def check_blocks(self, sizes: Iterable[int]) -> None:
+        """Raise `SettingError` unless these sizes, the blocks and all that is common are valid."""
+        pools = [size for pool in self.pools for size in pool]
+        self.check([*sizes, self.n_mels, self.kernel, *self.channels, *pools])
+        check_odd(self.kernel)
+        if len(self.pools) != len(self.channels) or not self.channels:
+            raise SettingError(
+                "channels and pools must have one entry per block. "
+                f"Got channels={self.channels}, pools={self.pools}."
+            )
 
 
 def check_odd(kernel: int) -> None:

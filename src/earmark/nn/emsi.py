@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from earmark.errors import SettingError, choose
-from earmark.nn.blocks import named_layers, tuples_for_lists
+from earmark.nn.blocks import named_layers
 from earmark.nn.frame_network import describe_layers
 from earmark.nn.layers import Classifier, Convolution, Dropout, Layer, MaxPool
 from earmark.nn.loss import clip_loss, frame_loss
@@ -83,7 +83,6 @@ class EmsiConfig(NetworkConfig):
     learns: str = "windows"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
         self.check([self.n_mels, self.output_pool, *self.windows, *self.hops, *self.channels])
         self.check_shares("dropout", "last_dropout")
         choose("clip_score", self.clip_score, CLIP_SCORES)

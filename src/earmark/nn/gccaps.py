@@ -13,21 +13,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from earmark.nn.blocks import (
-    check_blocks,
-    make_blocks,
-    named_layers,
-    sizes_of_blocks,
-    tuples_for_lists,
-)
+from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
 from earmark.nn.capsules import ClassCapsules, PrimaryCapsules
-from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
+from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class GCCapsConfig(FrameNetworkConfig):
+class GCCapsConfig(BlockConfig):
     """The sizes of GCCaps; the defaults are the preset `full`.
 
     Args:
@@ -52,7 +46,6 @@ class GCCapsConfig(FrameNetworkConfig):
     """
 
     network: ClassVar[str] = "gccaps"
-    inputs: ClassVar[str] = "n_mels"
 
     n_classes: int
     n_mels: int = 80
@@ -71,10 +64,8 @@ class GCCapsConfig(FrameNetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
-        sizes = [self.n_mels, self.n_convolutions, self.n_groups, self.primary_size]
-        self.check([*sizes, self.class_size, self.n_iterations, *sizes_of_blocks(self)])
-        check_blocks(self)
+        sizes = [self.n_convolutions, self.n_groups, self.primary_size, self.class_size]
+        self.check_blocks([*sizes, self.n_iterations])
         self.check_shares("capsule_dropout")
 
     def build(self) -> "GCCaps":

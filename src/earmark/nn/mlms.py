@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from earmark.errors import SettingError
 from earmark.frames import Reals, pooled_length
-from earmark.nn.blocks import named_layers, tuples_for_lists
+from earmark.nn.blocks import named_layers
 from earmark.nn.frame_network import describe_layers
 from earmark.nn.layers import (
     Classifier,
@@ -120,7 +120,6 @@ class MlmsConfig(NetworkConfig):
     output_pool: int = 4
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
         lengths = [length for net in self.nets for length in net]
         sizes = [self.n_samples, self.second, self.output_pool, *self.channels, *self.n_hidden]
         self.check([*sizes, *lengths])

@@ -13,20 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, cast
 
-from earmark.nn.blocks import (
-    check_blocks,
-    make_blocks,
-    named_layers,
-    sizes_of_blocks,
-    tuples_for_lists,
-)
-from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
+from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
+from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer, MaxPool
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class ModelConfig(FrameNetworkConfig):
+class ModelConfig(BlockConfig):
     """The sizes of the network; the defaults are the preset `paper`.
 
     Args:
@@ -51,7 +45,6 @@ class ModelConfig(FrameNetworkConfig):
     """
 
     network: ClassVar[str] = "crnn"
-    inputs: ClassVar[str] = "n_mels"
 
     n_classes: int
     n_mels: int = 80
@@ -69,10 +62,8 @@ class ModelConfig(FrameNetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
-        sizes = [self.n_mels, *self.input_pool, self.n_convolutions, self.last_channels]
-        self.check([*sizes, *self.last_pool, *sizes_of_blocks(self)])
-        check_blocks(self)
+        sizes = [*self.input_pool, self.n_convolutions, self.last_channels, *self.last_pool]
+        self.check_blocks(sizes)
 
     def build(self) -> "Model":
         """See `NetworkConfig.build`."""

@@ -65,7 +65,12 @@ class NetworkConfig(ABC):
         """A lower bound of the number of its tensors, to refuse an absurd description early."""
 
     def check(self, sizes: list[int]) -> None:
-        """Raise `SettingError` unless the sizes and the fields that all networks have are valid."""
+        """Raise `SettingError` unless the sizes and the fields that all networks have are valid.
+
+        Lists, which JSON and TOML give, become tuples, which have a hash.
+        """
+        for name in cast("Any", self).__dataclass_fields__:
+            object.__setattr__(self, name, _as_tuples(getattr(self, name)))
         if any(type(size) is not int or size < 1 for size in [self.n_classes, *sizes]):
             raise SettingError(f"The sizes of a model must be integers of 1 or more. Got {self}.")
 
@@ -212,6 +217,10 @@ class NetworkConfig(ABC):
         ['(125, 256)', '(125, 17)']
         """
         return _on_meta(self).layers(n_input_frames)
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 @lru_cache(maxsize=64)

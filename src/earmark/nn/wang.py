@@ -14,20 +14,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from earmark.nn.blocks import (
-    check_blocks,
-    make_blocks,
-    named_layers,
-    sizes_of_blocks,
-    tuples_for_lists,
-)
-from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
+from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
+from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
 from earmark.runtime.kernels import Size
 
 
 @dataclass(frozen=True)
-class WangConfig(FrameNetworkConfig):
+class WangConfig(BlockConfig):
     """The sizes of Wang's CRNN; the defaults are the preset `full`.
 
     Args:
@@ -47,7 +41,6 @@ class WangConfig(FrameNetworkConfig):
     """
 
     network: ClassVar[str] = "wang"
-    inputs: ClassVar[str] = "n_mels"
 
     n_classes: int
     n_mels: int = 80
@@ -61,9 +54,7 @@ class WangConfig(FrameNetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        tuples_for_lists(self)
-        self.check([self.n_mels, *sizes_of_blocks(self)])
-        check_blocks(self)
+        self.check_blocks([])
 
     def build(self) -> "Wang":
         """See `NetworkConfig.build`."""
