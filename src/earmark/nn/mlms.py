@@ -56,8 +56,8 @@ from earmark.nn.windows import (
 )
 
 # Samples that a net takes at a time in inference: with 128 maps, the largest layer of the full
-# width is then 270 MB.
-MOST_SAMPLES = 1 << 20
+# width is then 67 MB.
+MOST_SAMPLES = 1 << 18
 N_LEVELS = 4  # at least: two of the first width, one of the second, one of the third
 
 # The filter length of the first convolution, then those of the levels, at 44.1 kHz: windows of 372,
@@ -124,7 +124,6 @@ class MlmsConfig(NetworkConfig):
     output_pool: int = 4
 
     def __post_init__(self) -> None:
-        self.tuples_for_lists()
         lengths = [length for net in self.nets for length in net]
         sizes = [self.n_samples, self.second, self.output_pool, *self.channels, *self.n_hidden]
         self.check([*sizes, *lengths])
