@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.yamnet import register
 from earmark.config import read_toml
 from earmark.experiments import Plan, RunResult, run_plan, write_tables
 from earmark.experiments.compare import TABLE
 from earmark.experiments.configurations import NEGATIVES, read_configurations
 from earmark.synth.scenes import SceneConfig, write_scenes
 
-HERE = Path(__file__).parent
-PLANS = sorted(path for path in HERE.glob("*.toml") if "data" in read_toml(path))
 N_SCENES = 6
 SCENES = SceneConfig(
     sample_rate=8000, duration=3.0, event_duration=(0.5, 1.5), classes=("bell", "siren")
@@ -47,6 +46,8 @@ def write_sample(plan: Path, folder: Path) -> None:
 
 def run_sample(plan: Path, folder: Path) -> list[RunResult]:
     """Return a result of every configuration of a plan, from nothing."""
+    if "encoder" in read_toml(plan):
+        register()  # the module of yamnet_frames.toml
     write_sample(plan, folder / "data")
     sample = Plan.read(plan, folder / "data", OVERRIDES, seeds=1)
     results = run_plan(sample, folder / "results", folder / "work", processes=1)

@@ -95,7 +95,10 @@ def run_table3(home, *more):
 
 
 def test_table_3_has_a_measured_row_below_each_published_one(home):
-    done = run_table3(home, "--audio", "audio", "--out", "out3")
+    (home / "few").mkdir()
+    for path in sorted((home / "audio").iterdir())[::3]:  # every third clip is enough
+        (home / "few" / path.name).symlink_to(path)
+    done = run_table3(home, "--audio", "few", "--out", "out3")
     assert done.returncode == 0, done.stderr
     cost, table = done.stdout.split("**Table 3 of the paper**")
     assert "**Cost, at most**" in cost
