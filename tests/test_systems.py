@@ -147,7 +147,8 @@ def test_presets_have_the_frame_rates_of_the_specification(name):
     system, _, size = name.partition("-")
     features, grid = settings.features, settings.model.output_grid(settings.features.grid)
     if size != "native":
-        assert (features, grid) == (Settings().features, FrameGrid(12.5))
+        assert grid == FrameGrid(12.5)
+        assert features.kind == "waveform" or features == Settings().features
         return
     hop = {"wang": 400, "surrey": 664, "gccaps": 664}[system]
     pool = {"wang": 4, "surrey": 1, "gccaps": 8}[system]
@@ -173,7 +174,7 @@ def test_presets_train_as_the_specification_says():
     assert (gccaps.batch_size, gccaps.class_ratio, gccaps.class_order) == (44, 1000, "random")
     rates = [learning_rate(gccaps, epoch + 0.5, []) for epoch in range(5)]
     assert rates == pytest.approx([9e-4, 9e-4, 8.1e-4, 8.1e-4, 7.29e-4])
-    for name in SYSTEMS:
+    for name in (name for name in SYSTEMS if name.partition("-")[0] in KINDS):
         training = PRESETS[name].training
         assert training.weight_decay == training.gradient_clip == training.ema_decay == 0
         assert training.patience > training.max_epochs
