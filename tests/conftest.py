@@ -1,6 +1,8 @@
 """Fixtures: real recordings and label tables next to the repository, and the oracle process."""
 
+import logging
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,15 @@ def _shared(name: str) -> Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist: this test needs its real data")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what a command that runs in the process of the tests sets up for its own."""
+    logger = logging.getLogger("earmark")
+    monkeypatch.setattr(logger, "handlers", list(logger.handlers))
+    monkeypatch.setattr(logger, "level", logger.level)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
 
 
 @pytest.fixture(scope="session")

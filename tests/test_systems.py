@@ -152,7 +152,8 @@ def test_presets_have_the_frame_rates_of_the_specification(name):
     system, _, size = name.partition("-")
     features, grid = settings.features, settings.model.output_grid(settings.features.grid)
     if size != "native":
-        assert (features, grid) == (Settings().features, FrameGrid(12.5))
+        assert grid == FrameGrid(12.5)
+        assert features.kind == "waveform" or features == Settings().features
         return
     hop = {"wang": 400, "surrey": 664, "gccaps": 664}[system]
     pool = {"wang": 4, "surrey": 1, "gccaps": 8}[system]
