@@ -25,12 +25,14 @@ def _shared(name: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _untouched_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+def _untouched_logging() -> Iterator[None]:
     """Undo what a command that runs in the process of the tests sets up for its own."""
     logger = logging.getLogger("earmark")
-    monkeypatch.setattr(logger, "handlers", list(logger.handlers))
-    monkeypatch.setattr(logger, "level", logger.level)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    handlers, level, show = list(logger.handlers), logger.level, warnings.showwarning
+    yield
+    logger.handlers = handlers
+    logger.setLevel(level)
+    warnings.showwarning = show
 
 
 @pytest.fixture(scope="session")
