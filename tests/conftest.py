@@ -1,6 +1,8 @@
 """Fixtures: real recordings and label tables next to the repository, and the oracle process."""
 
+import logging
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,17 @@ def _shared(name: str) -> Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} does not exist: this test needs its real data")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _untouched_logging() -> Iterator[None]:
+    """Undo what a command that runs in the process of the tests sets up for its own."""
+    logger = logging.getLogger("earmark")
+    handlers, level, show = list(logger.handlers), logger.level, warnings.showwarning
+    yield
+    logger.handlers = handlers
+    logger.setLevel(level)
+    warnings.showwarning = show
 
 
 @pytest.fixture(scope="session")

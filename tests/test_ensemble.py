@@ -355,7 +355,7 @@ def test_other_classes_are_refused_in_one_sentence(tmp_path):
         "'low', 'mid'."
     )
     mixing = made_bundle(log_mel_member(pooling="class-attention"), labels=LABELS[::-1])
-    with pytest.raises(SettingError, match="another order, and they cannot be reordered: The pool"):
+    with pytest.raises(SettingError, match="another order, and they cannot be reordered: The netw"):
         combine([load_bundle(one), mixing])
     with pytest.raises(SettingError, match="one model or more"):
         ensemble([])

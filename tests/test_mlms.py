@@ -254,7 +254,7 @@ def test_the_nets_learn_from_their_windows_and_the_classifier_from_features_with
 
 def test_training_sees_the_windows_of_clips_only():
     clips = torch.randn(2, 30, 8)  # 240 samples: 8 windows of 32, 4 of 72
-    trained, used = small().train()(clips), small().eval()(clips)
+    trained, used = small(train_windows=0).train()(clips), small().eval()(clips)
     for prediction in (trained, used):
         assert [int(said.mask.sum()) for said in prediction.windows] == [16, 8]
     assert trained.windows[1].probs.shape[1] == 4
@@ -262,6 +262,24 @@ def test_training_sees_the_windows_of_clips_only():
     # And frames have the score of their clip.
     want = trained.clip_probs[:, None].expand_as(trained.frame_probs)
     torch.testing.assert_close(trained.frame_probs, want)
+
+
+def test_a_step_of_training_draws_windows_of_each_clip():
+    network, batch = small(train_windows=3).train(), torch.randn(2, 30, 8)
+    mask = torch.arange(30) < torch.tensor(
+        [[30], [8]]
+    )  # the second clip has 3 windows of 32, 1 of 72
+    drawn = set()
+    for seed in range(20):
+        torch.manual_seed(seed)
+        prediction = network(batch, mask)
+        assert [said.mask.sum(1).tolist() for said in prediction.windows] == [[3, 3], [3, 1]]
+        torch.manual_seed(seed)
+        drawn.update(network._place(240, 32, 40)[0])
+    assert drawn == set(place_windows(240, 32, 40, False)[0])  # each window in its turn
+    torch.manual_seed(19)
+    torch.testing.assert_close(network(batch, mask).clip_probs, prediction.clip_probs)
+    assert network.eval()(batch, mask).windows[0].mask.sum() == 8 + 3
 
 
 def test_windows_go_through_a_net_in_parts_that_change_nothing(monkeypatch):

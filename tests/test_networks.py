@@ -38,6 +38,7 @@ CHANGES = {
     "wang": [{"n_recurrent": 0}, {"n_recurrent": 4}],
     "surrey": [{"n_recurrent": 0}, {"n_recurrent": 4}],
     "emsi": [{}, {"hops": [16, 5, 2], "learns": "clips", "clip_score": "mean"}],
+    "mlms": [{"train_windows": 0}, {"train_windows": 2}],
 }
 # Every network, in each of its ways to work.
 VARIANTS = [(name, changes) for name in NETWORKS for changes in CHANGES.get(name, [{}])]

@@ -12,7 +12,7 @@ def plain_scores(model, detector, wave):
     config = detector.bundle.model_config
     features = log_mel(wave, detector.bundle.feature_config).to(dtype)
     n_input = detector.bundle.feature_config.grid.count(detector.bundle.window)
-    window = max(1, n_input // config.time_pool)  # in output frames, as all that follows
+    window = config.n_frames(n_input)  # in output frames, as all that follows
     hop = max(1, window // 2)
     n_frames, n_classes = config.n_frames(len(features)), len(detector.labels)
     starts = [0]

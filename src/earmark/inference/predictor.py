@@ -26,7 +26,7 @@ from torch import Tensor
 from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
-from earmark.frames import FrameScores
+from earmark.frames import FrameScores, pooled_length
 from earmark.nn.fused import FusedModel
 from earmark.nn.network import Network
 from earmark.runtime.device import resolve_device
@@ -101,7 +101,7 @@ class Predictor:
         self._dtype = next(model.parameters()).dtype
         pool = model.config.time_pool
         self._step = pool // model.encoder_pool  # encoded frames per output frame
-        n_frames = max(1, window // pool)
+        n_frames = max(1, pooled_length(window, pool))  # all that a clip of this length has
         self._window = n_frames * self._step  # in encoded frames
         self._hop = max(1, n_frames // 2) * self._step
         self._strip = max(1, STRIP // pool) * pool

@@ -32,7 +32,6 @@ class BlockConfig(FrameNetworkConfig):
 
     def check_blocks(self, sizes: Iterable[int]) -> None:
         """Raise `SettingError` unless these sizes, the blocks and all that is common are valid."""
-        self.tuples_for_lists()
         pools = [size for pool in self.pools for size in pool]
         self.check([*sizes, self.n_mels, self.kernel, *self.channels, *pools])
         check_odd(self.kernel)

@@ -83,7 +83,6 @@ class EmsiConfig(NetworkConfig):
     learns: str = "windows"
 
     def __post_init__(self) -> None:
-        self.tuples_for_lists()
         self.check([self.n_mels, self.output_pool, *self.windows, *self.hops, *self.channels])
         self.check_shares("dropout", "last_dropout")
         choose("clip_score", self.clip_score, CLIP_SCORES)

@@ -54,7 +54,6 @@ class HeadConfig(FrameNetworkConfig):
     stage_weights: str = "self"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stages", tuple(self.stages))
         sizes = [self.n_features, self.input_pool, self.n_hidden, self.kernel]
         self.check([*sizes, self.n_convolutions + 1])
         check_odd(self.kernel)

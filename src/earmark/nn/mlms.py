@@ -15,7 +15,8 @@ second, of one window centred on it and shifted to stay inside the clip.
 
 Nets and classifier are trained at once: the loss is the sum of theirs, they share no weights, and
 the classifier gets the features without a gradient. So each net learns as it would alone, except
-for the common stopping epoch, while the classifier follows nets that are not frozen yet. The
+for the common stopping epoch, while the classifier follows nets that are not frozen yet. As in the
+original, a step of training need not take all windows of a clip: `train_windows` are drawn. The
 standardisation is a batch norm without weights. In training nothing needs the scores of seconds,
 and frames have those of their clip.
 """
@@ -55,8 +56,8 @@ from earmark.nn.windows import (
 )
 
 # Samples that a net takes at a time in inference: with 128 maps, the largest layer of the full
-# width is then 270 MB.
-MOST_SAMPLES = 1 << 20
+# width is then 67 MB.
+MOST_SAMPLES = 1 << 18
 N_LEVELS = 4  # at least: two of the first width, one of the second, one of the third
 
 # The filter length of the first convolution, then those of the levels, at 44.1 kHz: windows of 372,
@@ -97,6 +98,8 @@ class MlmsConfig(NetworkConfig):
         dropout: share of values that are dropped in training, before the output of a net and in the
             classifier.
         n_hidden: widths of the hidden layers of the classifier.
+        train_windows: windows of a clip, drawn at random, that a net takes in a step of training; 0
+            is all of them.
         second: input frames of a segment that gets frame-level scores, one second.
         output_pool: input frames per output frame.
 
@@ -116,15 +119,19 @@ class MlmsConfig(NetworkConfig):
     channels: tuple[int, int, int] = (128, 256, 512)
     dropout: float = 0.5
     n_hidden: tuple[int, ...] = (512, 512)
+    train_windows: int = 2
     second: int = 50
     output_pool: int = 4
 
     def __post_init__(self) -> None:
-        self.tuples_for_lists()
         lengths = [length for net in self.nets for length in net]
         sizes = [self.n_samples, self.second, self.output_pool, *self.channels, *self.n_hidden]
         self.check([*sizes, *lengths])
         self.check_shares("dropout")
+        if type(self.train_windows) is not int or self.train_windows < 0:
+            raise SettingError(
+                f"train_windows must be 0 (all windows) or more. Got {self.train_windows!r}."
+            )
         if len(self.channels) != 3 or not self.n_hidden:
             raise SettingError(
                 "channels must have three entries, and n_hidden one or more. "
@@ -320,12 +327,11 @@ class Mlms(Network):
         config, n_frames = self.config, clip_lengths(features, mask)
         lengths = [n * config.n_samples for n in n_frames]
         waveform = features.flatten(1).unsqueeze(2)
-        localise = not self.training
-        n_seconds = pooled_length(features.shape[1], config.second) if localise else 0
+        n_seconds = 0 if self.training else pooled_length(features.shape[1], config.second)
         pooled, said = [], []
         for net, window in zip(self.nets, config.windows, strict=True):
             second = config.second * config.n_samples
-            placed = [place_windows(n, window, second, localise) for n in lengths]
+            placed = [self._place(n, window, second) for n in lengths]
             windows = Windows([starts for starts, _ in placed], lengths, window)
             own = self._run(cast("SampleNet", net), windows, waveform)
             averages = [matrix for _, matrix in placed]
@@ -341,6 +347,15 @@ class Mlms(Network):
         ).unflatten(0, rows.shape[:2])
         probs = self.classifier.output(hidden) * valid[:, None, None]
         return self._spread(probs, hidden, tuple(said), n_frames, features.shape[1], mask)
+
+    def _place(self, n_samples: int, window: int, second: int) -> tuple[tuple[int, ...], Reals]:
+        """Return the windows of a clip and their averages; in training, some windows."""
+        starts, averages = place_windows(n_samples, window, second, not self.training)
+        n_drawn = self.config.train_windows
+        if not self.training or not 0 < n_drawn < len(starts):
+            return starts, averages
+        drawn = torch.randperm(len(starts))[:n_drawn].tolist()
+        return tuple(starts[at] for at in drawn), np.full((1, n_drawn), 1 / n_drawn)
 
     def _run(self, net: SampleNet, windows: Windows, waveform: Tensor) -> Tensor:
         """Return the features of all windows of a net, (windows, features)."""

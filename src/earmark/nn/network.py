@@ -65,19 +65,14 @@ class NetworkConfig(ABC):
         """A lower bound of the number of its tensors, to refuse an absurd description early."""
 
     def check(self, sizes: list[int]) -> None:
-        """Raise `SettingError` unless the sizes and the fields that all networks have are valid."""
-        if any(type(size) is not int or size < 1 for size in [self.n_classes, *sizes]):
-            raise SettingError(f"The sizes of a model must be integers of 1 or more. Got {self}.")
+        """Raise `SettingError` unless the sizes and the fields that all networks have are valid.
 
-    def tuples_for_lists(self) -> None:
-        """Make tuples of the lists in its fields, which JSON and TOML give: for a hash.
-
-        >>> from earmark.nn.model import ModelConfig
-        >>> ModelConfig(n_classes=1, pools=[[2, 2], [2, 2], [1, 2], [1, 2]]).pools
-        ((2, 2), (2, 2), (1, 2), (1, 2))
+        Lists, which JSON and TOML give, become tuples, which have a hash.
         """
         for name in cast("Any", self).__dataclass_fields__:
             object.__setattr__(self, name, _as_tuples(getattr(self, name)))
+        if any(type(size) is not int or size < 1 for size in [self.n_classes, *sizes]):
+            raise SettingError(f"The sizes of a model must be integers of 1 or more. Got {self}.")
 
     def check_shares(self, *names: str) -> None:
         """Raise `SettingError` unless these fields, shares of values to drop, are valid."""
