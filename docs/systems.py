@@ -54,8 +54,8 @@ SPECIFIED: Mapping[str, Specified] = {
     "gccaps-native": Specified(0.447e6, 1.87e9),
     "emsi-like": Specified(4.7e6, 8.1e9),
     "emsi-like-fast": Specified(170e3, 0.29e9),
-    "mlms8": Specified(15.4e6, 144e9, "specified: the nets on windows end to end, without seconds and classifier"),
-    "mlms8-fast": Specified(39e3, 0.239e9, "specified: parameters of the nets; GMAC of the seconds, without the clip's own windows"),
+    "mlms8": Specified(15.4e6, 144e9, "specified: the nets, windows end to end"),
+    "mlms8-fast": Specified(39e3, 0.239e9, "specified: the nets; windows of seconds, not of the clip"),
 }
 
 
