@@ -55,7 +55,7 @@ SPECIFIED: Mapping[str, Specified] = {
     "emsi-like": Specified(4.7e6, 8.1e9),
     "emsi-like-fast": Specified(170e3, 0.29e9),
     "mlms8": Specified(15.4e6, 144e9, "specified: the nets, windows end to end"),
-    "mlms8-fast": Specified(39e3, 0.239e9, "specified: the nets; windows of seconds, not of the clip"),
+    "mlms8-fast": Specified(39e3, 0.239e9, "specified: the nets; windows of seconds alone"),
 }
 
 
