@@ -109,6 +109,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         decoding.before_and_after,
         reliable.sensitivities,
     ),
+    "docs/encoders.md": (reliable.encoder_table,),
     "docs/model-card.md": (
         card.about,
         reliable.summary,

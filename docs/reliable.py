@@ -1,7 +1,8 @@
 """Generate what docs/results.md and the model card say about the best detector.
 
 From benchmarks/results/best (runs of best.toml) and benchmarks/results/card.json, both by
-`python -m benchmarks.everyday`, and from runs of detector.toml, the best detector before.
+`python -m benchmarks.everyday`, from runs of detector.toml, the best detector before, and from
+benchmarks/results/encoder and encoder.json, both by `python -m benchmarks.encoder`.
 """
 
 import json
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.decoding import BEFORE
+from benchmarks.encoder import CARD as ENCODER_CARD
+from benchmarks.encoder import CONFIGURATION as OF_ENCODER
 from benchmarks.everyday import CARD, CONFIGURATION
 from docs.results import load_results
 from earmark.experiments.run import RunResult
@@ -110,6 +113,34 @@ def classes() -> str:
     columns = ("class", "clip precision", "clip recall", "segment F1", "event F1",
                "false events per minute")  # fmt: skip
     return TextTable("Per class", columns, rows).to_markdown() + "\n"
+
+
+def encoder_table() -> str:
+    """Return the scores of a network on YAMNet's embeddings beside ours, on the test scenes."""
+    rows = []
+    for title, plan, configuration, tuning, measured in (
+        ("ours, from scratch, two generations", "best", CONFIGURATION, TUNING, CARD),
+        ("on YAMNet's frames, frozen", "encoder", OF_ENCODER, "clip", ENCODER_CARD),
+    ):
+        own, at_point = _run(plan, configuration).scores, json.loads(measured.read_text())["scores"]
+        scores, free = own[tuning], own["threshold_free"]
+        names = ("f_measure", "error_rate", "event_f_measure")
+        false = at_point["false_events"]["false_events"]["per_minute"]
+        recall = at_point["clip"]["f_measure"]["recall"]
+        texts = [f"{scores[name]:.3f}" for name in names]
+        texts.append(f"{free['mean_average_precision']:.3f}")
+        rows.append((title, tuning, *texts, f"{false:.1f} ({recall:.2f})"))
+    columns = (
+        "network",
+        "tuning",
+        "F1",
+        "ER",
+        "event F1",
+        "mAP",
+        "false events per minute (recall)",
+    )
+    title = "1,000 test scenes (fold 4), and 207 recordings of unknown sounds"
+    return TextTable(title, columns, tuple(rows)).to_markdown()
 
 
 def summary() -> str:
