@@ -6,7 +6,7 @@ start-up; memory is the peak of the process, of which torch alone takes about 22
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from benchmarks.detection import made_bundle
 from benchmarks.process import answer, cpu_seconds, measure, peak_memory
 from earmark.audio.encode import write_audio
+from earmark.audio.waveform import Waveform
 from earmark.data.features import FeatureConfig
 from earmark.data.store import FeatureStore, build_store
 from earmark.formats.events import Event
@@ -106,10 +107,17 @@ def measure_at(name: str, count: int) -> Figures:
 class NoiseDetector(Detector):
     """A detector whose source is a number of minutes of noise, generated on the fly."""
 
-    def _blocks(self, source: Any, sample_rate: int | None) -> Iterator[np.ndarray]:
-        noise = np.random.default_rng(0).standard_normal(2 * 32000, dtype=np.float32)
-        for number in range(30 * int(source)):
-            yield np.float32(0.05 + 0.05 * np.sin(number)) * noise
+    def _blocks(
+        self, source: Any, sample_rate: int | None, configs: Sequence[FeatureConfig]
+    ) -> dict[int, Iterable[Waveform]]:
+        return {rate: noise_blocks(source, rate) for rate in {x.sample_rate for x in configs}}
+
+
+def noise_blocks(minutes: int, sample_rate: int) -> Iterator[Waveform]:
+    """Yield noise whose level rises and falls, in blocks of 2 s."""
+    noise = np.random.default_rng(0).standard_normal(2 * sample_rate, dtype=np.float32)
+    for number in range(30 * minutes):
+        yield np.float32(0.05 + 0.05 * np.sin(number)) * noise
 
 
 def measure_length(minutes: int) -> Figures:
