@@ -49,12 +49,11 @@ _WANG = TrainingConfig(
     schedule="plateau",
     plateau=4,
 )
-# Surrey: an epoch of 100 batches is a twelfth of a pass; checkpoints of the epochs 20 to 29 are
-# averaged. Our 20 passes leave ten of them to average, and few clips get 30 of its epochs.
+# Surrey: an epoch of 100 batches is a twelfth of a pass; the checkpoints of epochs 20 to 29, that is
+# of steps 2,000 to 3,000, are averaged. Ours are the last ten of 20 passes.
 _SURREY = TrainingConfig(
     batch_size=44,
     max_epochs=20,
-    min_steps=3000,
     patience=NEVER,
     checkpoint="last",
     members=10,
