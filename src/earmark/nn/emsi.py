@@ -131,6 +131,11 @@ class EmsiConfig(NetworkConfig):
         """
         return list(zip(self.windows, self.hops or self.windows, strict=True))
 
+    @property
+    def segment(self) -> int:
+        """See `NetworkConfig.segment`: the shortest hop of a member."""
+        return min(hop for _, hop in self.members)
+
 
 class Member(nn.Module):
     """A CNN on windows of one length: (windows, frames, mels) -> probabilities (windows, classes).

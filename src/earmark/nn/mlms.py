@@ -161,6 +161,11 @@ class MlmsConfig(NetworkConfig):
         """
         return [prod(net) for net in self.nets]
 
+    @property
+    def segment(self) -> int:
+        """See `NetworkConfig.segment`."""
+        return self.second
+
 
 @lru_cache(maxsize=256)
 def place_windows(

@@ -137,6 +137,16 @@ class NetworkConfig(ABC):
         return _on_meta(self).time_pool
 
     @property
+    def segment(self) -> int:
+        """Number of input frames of the segments that have one score each; 1 if frames have theirs.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=17).segment
+        1
+        """
+        return 1
+
+    @property
     def receptive_field(self) -> int:
         """Number of input frames that one frame of `Network.encode` depends on.
 
