@@ -174,6 +174,7 @@ def test_presets_train_as_the_specification_says():
     wang, surrey, gccaps = (PRESETS[name].training for name in KINDS)
     assert (wang.learning_rate, wang.batch_size, wang.balanced) == (3e-4, 100, True)
     assert (wang.schedule, wang.plateau, wang.class_ratio) == ("plateau", 4, 0)
+    assert (wang.checkpoint, wang.monitor, wang.plateau_monitor) == ("best", "f1", "loss")
     assert (surrey.learning_rate, surrey.batch_size, surrey.schedule) == (1e-3, 44, "constant")
     assert (surrey.balanced, surrey.class_ratio, surrey.class_order) == (True, 1000, "rounds")
     assert (gccaps.batch_size, gccaps.class_ratio, gccaps.class_order) == (44, 1000, "random")

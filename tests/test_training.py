@@ -390,6 +390,11 @@ def test_the_monitor_decides_best_epoch_early_stopping_and_plateau():
     assert is_finished(rows, TrainingConfig(patience=2, monitor="f1"))
     halved = TrainingConfig(schedule="plateau", plateau=1, monitor="f1")
     assert learning_rate(halved, 3, rows) == halved.learning_rate / 4
+    by_loss = replace(halved, plateau_monitor="loss")
+    assert learning_rate(by_loss, 3, rows) == halved.learning_rate
+    assert (best_epoch(rows, by_loss.monitor), is_finished(rows, by_loss)) == (0, False)
+    with pytest.raises(SettingError, match=r"no training\.plateau_monitor 'los'; did you mean"):
+        TrainingConfig(plateau_monitor="los")
     with pytest.raises(SettingError, match=r"training\.monitor='map' is undefined in epoch 0"):
         best_epoch(rows_of(valid_map=[math.nan]), "map")
 

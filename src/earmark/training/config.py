@@ -34,8 +34,8 @@ class TrainingConfig:
         min_steps: training does not stop before this number of steps: with few clips,
             `max_epochs` is raised until it reaches them (`for_clips`), and early stopping waits.
         patience: epochs without an improvement of the monitored value after which training stops.
-        monitor: the validation value that decides the best epoch, early stopping and the plateau
-            schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
+        monitor: the validation value that decides the best epoch, early stopping and, unless
+            `plateau_monitor` is another, the plateau schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
             (micro F1 of the clip tags at a threshold of 0.5).
         checkpoint: which weights to use, those of the "best" epoch or of the "last".
         members: how many epochs to use, as an ensemble whose probabilities are averaged: the best
@@ -50,6 +50,8 @@ class TrainingConfig:
             (halved after every `plateau` epochs without an improvement) or "exponential" (times
             `decay` after every `decay_epochs` epochs).
         plateau: epochs, for that schedule.
+        plateau_monitor: the validation value that has to improve there: one of those of `monitor`,
+            or "same", which is `monitor`.
         decay: factor, for "exponential".
         decay_epochs: epochs, for "exponential".
         warmup: epochs over which the learning rate rises to its value.
@@ -104,6 +106,7 @@ class TrainingConfig:
     threads: int = 0
     checkpoint_seconds: float = 60.0
     optimizer: str = "adam"
+    plateau_monitor: str = "same"
 
     def __post_init__(self) -> None:
         choose("training.optimizer", self.optimizer, OPTIMIZERS)
@@ -111,6 +114,7 @@ class TrainingConfig:
         choose("training.precision", self.precision, PRECISIONS)
         choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
         choose("training.monitor", self.monitor, MONITORS)
+        choose("training.plateau_monitor", self.plateau_monitor, ("same", *MONITORS))
         choose("training.pseudo_labels", self.pseudo_labels, PSEUDO_LABELS)
         choose("training.class_order", self.class_order, CLASS_ORDERS)
         from_1 = ("batch_size", "max_epochs", "patience", "members", "plateau", "decay_epochs")

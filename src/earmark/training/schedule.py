@@ -124,8 +124,9 @@ def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epo
         return rate * config.decay ** (int(progress) // config.decay_epochs)
     if config.schedule == "plateau":
         best, waited = math.inf, 0
+        same = config.plateau_monitor == "same"
         for row in history:
-            value = monitored(row, config.monitor)
+            value = monitored(row, config.monitor if same else config.plateau_monitor)
             waited = 0 if value < best else waited + 1
             best = min(best, value)
             if waited and waited % config.plateau == 0:

@@ -48,6 +48,7 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "decay": 0.9,
         "decay_epochs": 2,
         "optimizer": "adam",
+        "plateau_monitor": "same",
     }
 }
 # Presets that have another name now.
