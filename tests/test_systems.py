@@ -246,6 +246,7 @@ def test_balanced_draws_are_those_of_before_there_was_a_ratio():
         ("training.class_ratio=-1", "0 or more"),
         ("training.decay=0", "above 0, up to 1"),
         ("training.decay=1.5", "above 0, up to 1"),
+        ("training.plateau_factor=0", "plateau_factor must be above 0, up to 1"),
         ("training.decay_epochs=0", "1 or more"),
         ("training.schedule=exponentiel", "did you mean 'exponential'"),
     ],

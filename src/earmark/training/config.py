@@ -47,9 +47,10 @@ class TrainingConfig:
         class_order: with `balanced`, take the classes in "rounds", each as often as it weighs, or
             draw the class of each clip at "random".
         schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs), "plateau"
-            (halved after every `plateau` epochs without an improvement) or "exponential" (times
-            `decay` after every `decay_epochs` epochs).
+            (times `plateau_factor` after every `plateau` epochs without an improvement) or
+            "exponential" (times `decay` after every `decay_epochs` epochs).
         plateau: epochs, for that schedule.
+        plateau_factor: for that schedule.
         plateau_monitor: the validation value that has to improve there: one of those of `monitor`,
             or "same", which is `monitor`.
         decay: factor, for "exponential".
@@ -107,6 +108,7 @@ class TrainingConfig:
     checkpoint_seconds: float = 60.0
     optimizer: str = "adam"
     plateau_monitor: str = "same"
+    plateau_factor: float = 0.5
 
     def __post_init__(self) -> None:
         choose("training.optimizer", self.optimizer, OPTIMIZERS)
@@ -142,8 +144,11 @@ class TrainingConfig:
             raise SettingError(
                 f"training.frame_loss_weight must be 0 to 1. Got {self.frame_loss_weight}."
             )
-        if not 0 < self.decay <= 1:
-            raise SettingError(f"training.decay must be above 0, up to 1. Got {self.decay}.")
+        for name in ("decay", "plateau_factor"):
+            if not 0 < getattr(self, name) <= 1:
+                raise SettingError(
+                    f"training.{name} must be above 0, up to 1. Got {getattr(self, name)}."
+                )
         if not self.balanced and (self.class_ratio or self.class_order != CLASS_ORDERS[0]):
             raise SettingError(
                 "training.class_ratio and training.class_order need training.balanced=true. "

@@ -130,5 +130,5 @@ def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epo
             waited = 0 if value < best else waited + 1
             best = min(best, value)
             if waited and waited % config.plateau == 0:
-                rate /= 2
+                rate *= config.plateau_factor
     return rate

@@ -49,6 +49,7 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "decay_epochs": 2,
         "optimizer": "adam",
         "plateau_monitor": "same",
+        "plateau_factor": 0.5,
     }
 }
 # Presets that have another name now.

@@ -81,11 +81,17 @@ _GCCAPS = TrainingConfig(
 # EMSI-like is trained as the network of the paper, with classes drawn alike. A step of 32 clips of
 # 10 s has 32, 64, 160 and 320 windows for its members, where the specification has 128 for each.
 _EMSI = TrainingConfig(batch_size=32, balanced=True)
-# MLMS8: a batch has 23 clips, where the original has 23 windows. The learning rate is halved where
-# the validation loss has not fallen for 3 epochs; that of the original is divided by 5, and starts
-# again from the best weights. Its classifier is trained afterwards, by Adam.
+# MLMS8: a batch has 23 clips, where the original has 23 windows. The learning rate is divided by 5
+# where the validation loss has not fallen for 3 epochs, as that of the original, which then starts
+# again from its best weights. Nets and classifier are trained at once here, both by SGD; the
+# specification freezes the nets, and then trains the classifier by Adam.
 _MLMS = TrainingConfig(
-    batch_size=23, optimizer="sgd", learning_rate=0.01, schedule="plateau", plateau=3
+    batch_size=23,
+    optimizer="sgd",
+    learning_rate=0.01,
+    schedule="plateau",
+    plateau=3,
+    plateau_factor=0.2,
 )
 # Own front ends. Decibels differ from our natural logarithm by a factor, which standardisation
 # removes. What remains: our window is Hann's, and Surrey's is Hamming's, as that of GCCaps' first
