@@ -6,12 +6,20 @@ not.
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
 
 from earmark.data.batches import CLASS_ORDERS
 from earmark.errors import SettingError, choose
 
-OPTIMIZERS = ("adam", "sgd")
+# Name of an optimizer -> what makes it.
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.AdamW,
+    "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+}
 SCHEDULES = ("constant", "cosine", "plateau", "exponential")
 CHECKPOINTS = ("best", "last")
 MONITORS = ("loss", "map", "f1")
@@ -35,8 +43,9 @@ class TrainingConfig:
             `max_epochs` is raised until it reaches them (`for_clips`), and early stopping waits.
         patience: epochs without an improvement of the monitored value after which training stops.
         monitor: the validation value that decides the best epoch, early stopping and, unless
-            `plateau_monitor` is another, the plateau schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
-            (micro F1 of the clip tags at a threshold of 0.5).
+            `plateau_monitor` is another, the plateau schedule: "loss", "map" (mean average
+            precision of the clip probabilities) or "f1" (micro F1 of the clip tags at a threshold
+            of 0.5).
         checkpoint: which weights to use, those of the "best" epoch or of the "last".
         members: how many epochs to use, as an ensemble whose probabilities are averaged: the best
             ones by the monitored value, or the last ones; 1 is a single network.

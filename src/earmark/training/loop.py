@@ -62,7 +62,7 @@ from earmark.training.checkpoint import (
     Weights,
     write_history,
 )
-from earmark.training.config import RunConfig, TrainingConfig
+from earmark.training.config import OPTIMIZERS, RunConfig, TrainingConfig
 from earmark.training.record import RunRecord
 from earmark.training.schedule import (
     best_epoch,
@@ -76,12 +76,6 @@ from earmark.training.settings import Settings
 from earmark.training.validation import Validation, predict_clip_probs, validate
 
 logger = logging.getLogger(__name__)
-
-# Names in `earmark.training.config.OPTIMIZERS` -> what makes the optimizer.
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.AdamW,
-    "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
-}
 
 # Rows and a number of frames -> targets (batch, frames, classes).
 FrameTargets = Callable[[Sequence[int], int], Tensor]

@@ -4,11 +4,11 @@ Every system has three presets: `wang` in full width on the log-mels of all netw
 `wang-fast` in a width of about 0.25 G multiply-adds, and `wang-native` with its own log-mels. MLMS8
 takes the waveform, and what EMSI takes is not known: these two have no third one.
 
-Conventions: an epoch is a pass over the training clips. The originals count epochs in batches; what
-they are of the 51,172 clips of DCASE 2017 task 4 is said below. The first three do not stop early.
-Surrey and GCCaps average the probabilities of several checkpoints of a run (`training.members`); of
-the others it is one: that of the best F1 of the validation tags of Wang, and of the lowest
-validation loss of EMSI-like and MLMS8.
+Conventions: an epoch is a pass over the training clips. The originals count epochs in batches; the
+comments below say how many passes over the 51,172 clips of DCASE 2017 task 4 these are. The first
+three do not stop early. Surrey and GCCaps average the probabilities of several checkpoints of a run
+(`training.members`); of the others it is one: that of the best F1 of the validation tags of Wang,
+and of the lowest validation loss of EMSI-like and MLMS8.
 """
 
 from dataclasses import replace
@@ -40,7 +40,8 @@ NEVER = 1000  # epochs of patience: no early stopping
 
 # Wang: 50 checkpoints of 500 batches, each nearly a pass. One queue of clips per class, which are
 # visited in random order. The learning rate is halved where the validation loss has not fallen for
-# more than 3 checkpoints. Which one is used is not known; the specification has the best F1 of tags.
+# more than 3 checkpoints. Which one is used is not stated; the specification has the best F1 of the
+# validation tags.
 _WANG = TrainingConfig(
     batch_size=100,
     learning_rate=3e-4,
@@ -52,8 +53,8 @@ _WANG = TrainingConfig(
     plateau=4,
     plateau_monitor="loss",
 )
-# Surrey: an epoch of 100 batches is a twelfth of a pass; the checkpoints of epochs 20 to 29, that is
-# of steps 2,000 to 3,000, are averaged. Ours are the last ten of 20 passes.
+# Surrey: an epoch of 100 batches is a twelfth of a pass; the checkpoints of epochs 20 to 29 (steps
+# 2,000 to 3,000) are averaged. Ours are the last ten of 20 passes.
 _SURREY = TrainingConfig(
     batch_size=44,
     max_epochs=20,
