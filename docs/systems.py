@@ -4,7 +4,7 @@ Parameters and multiply-adds of the specification were computed from the layers 
 list, before any of the networks was written here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ N_CLASSES = 17
 KINDS = ("esc50", "digits", "lungs")
 UNKNOWN = "not measured yet"
 WINDOWS = "windows of "  # how the names of the layers of one member begin
+# Configurations of systems.toml that vary a system; nothing was published of them.
+VARIANTS = {"surrey, one checkpoint": System("Surrey, one checkpoint", None, None, "-")}
 DETAILS = ("er", "f1", "event_f1", "psds1", "map")
 
 
@@ -128,8 +130,8 @@ def load_comparisons(kind: str) -> dict[str, Comparison]:
 def table_3() -> str:
     """Return Table 3: published figures, and measured ones on every kind of data."""
     rows = []
-    for name, system in (*SYSTEMS.items(), *PAPER.items()):
-        own = name in SYSTEMS
+    for name, system in _rows():
+        own = name not in PAPER
         cells = [_text(figures, "-") for figures in (system.development, system.evaluation)]
         for kind in KINDS:
             comparisons = load_comparisons(kind)
@@ -151,7 +153,7 @@ def details() -> str:
     rows = []
     for kind in KINDS:
         comparison = load_comparisons(kind).get(DECISIONS["shared"])
-        for name, system in (*SYSTEMS.items(), *PAPER.items()):
+        for name, system in _rows():
             metrics = comparison.summaries.get(name) if comparison else None
             texts = [UNKNOWN if metrics is None else summary_text(metrics[x]) for x in DETAILS]
             n_runs = 0 if metrics is None else len(metrics["er"].values)
@@ -161,9 +163,17 @@ def details() -> str:
     return TextTable(title, columns, tuple(rows)).to_markdown()
 
 
+def _rows() -> Iterator[tuple[str, System]]:
+    """Yield configurations and what was published of them, variants after their system."""
+    for name, system in SYSTEMS.items():
+        yield name, system
+        yield from ((own, other) for own, other in VARIANTS.items() if own.startswith(f"{name},"))
+    yield from PAPER.items()
+
+
 def _title(name: str, system: System) -> str:
     """Return the name of a row; the paper's network is ours in measured cells."""
-    return system.title if name in SYSTEMS else name.replace("single", "single-level") + " (ours)"
+    return system.title if name not in PAPER else name.replace("single", "single-level") + " (ours)"
 
 
 def _text(figures: Figures | None, without: str) -> str:

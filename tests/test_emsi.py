@@ -73,7 +73,7 @@ def test_half_a_hop_for_the_shortest_windows_adds_what_is_specified():
     assert round(added * 10 / 9 / 1e9, 2) == 0.07
 
 
-def test_the_presets_train_as_specified():
+def test_the_presets_have_the_optimizer_and_the_stopping_rule_of_the_specification():
     for name in ("emsi-like", "emsi-like-fast"):
         training = PRESETS[name].training
         assert (training.optimizer, training.learning_rate) == ("adam", 1e-3)

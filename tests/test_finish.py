@@ -160,6 +160,12 @@ def test_the_best_or_the_last_epochs_become_the_members(tones, tmp_path, every_e
     assert all(first[name].equal(value) for name, value in alone.weights.items())
 
 
+@pytest.mark.parametrize(("n_members", "warned"), [(1, False), (2, True), (3, True)])
+def test_a_model_of_all_epochs_gets_a_warning(tones, tmp_path, caplog, n_members, warned):
+    run(tones, tmp_path / "run", "training.max_epochs=2", f"training.members={n_members}")
+    assert ("is the mean of all epochs, the first included" in caplog.text) == warned
+
+
 def test_the_figures_of_an_ensemble_are_those_of_the_mean(tones, tmp_path, caplog):
     caplog.set_level(logging.INFO, "earmark")
     bundle = run(tones, tmp_path / "run", *MEMBERS).bundle

@@ -118,6 +118,15 @@ def test_batch_norm_may_be_used_twice_before_one_backward_pass():
     torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
 
 
+def test_without_weights_batch_norm_takes_maps_of_half_precision():
+    torch.manual_seed(0)
+    maps, mask = torch.randn(3, 2, 4, 1), torch.tensor([[True] * 4] * 2 + [[True, False] * 2])
+    norm = MaskedBatchNorm(2, affine=False)
+    want, got = norm(maps, mask), norm(maps.bfloat16(), mask)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), want, atol=0.03, rtol=0)
+
+
 def test_a_batch_without_a_valid_frame_gives_finite_statistics_and_gradients():
     norm, mask = MaskedBatchNorm(2), torch.zeros(1, 4, dtype=torch.bool)
     maps = random(1, 2, 4, 3).requires_grad_()

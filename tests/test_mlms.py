@@ -8,6 +8,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from earmark.errors import SettingError
 from earmark.nn.layers import count_parameters
 from earmark.nn.mlms import NETS, MlmsConfig, halved_nets, place_windows
+from earmark.training.checkpoint import Epoch
+from earmark.training.schedule import learning_rate
 from earmark.training.settings import PRESETS, Settings
 
 FULL = PRESETS["mlms8"].for_classes(17).model
@@ -118,14 +120,20 @@ def test_the_full_classifier_takes_10240_features():
     assert all(layer.p == 0.5 for layer in network.classifier.layers[1::2])
 
 
-def test_the_presets_train_as_specified():
+def test_the_presets_have_the_optimizer_and_the_rates_of_the_nets_of_the_original():
+    rows = [Epoch(i, 0.01, 0.5, 0.4, 0.7, 0.6, 9.0) for i in range(13)]
+    wanted = [0.01, 0.002, 0.0004, 0.00008, 0.000016]
     for name in ("mlms8", "mlms8-fast"):
         settings = PRESETS[name]
         training = settings.training
         assert (training.optimizer, training.learning_rate, training.batch_size) == (
             *("sgd", 0.01, 23),
         )
-        assert (training.schedule, training.plateau, training.balanced) == ("plateau", 3, False)
+        # After the first epoch, every third one without an improvement is the next rate's first.
+        rates = [learning_rate(training, n, rows[:n]) for n in (1, 4, 7, 10, 13)]
+        assert rates == pytest.approx(wanted)
+        assert [learning_rate(training, n, rows[:n]) for n in (3, 6)] == pytest.approx(wanted[:2])
+        assert not training.balanced
         assert settings.features.kind == "waveform"
     assert PRESETS["mlms8"].features.sample_rate == 44_100
     assert PRESETS["mlms8-fast"].features.sample_rate == 22_050

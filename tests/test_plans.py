@@ -7,6 +7,7 @@ import pytest
 
 from earmark.config import read_toml
 from earmark.experiments.configurations import read_configurations
+from earmark.experiments.plan import Plan
 from earmark.experiments.run import RunResult
 from earmark.experiments.table3 import PAPER, SYSTEMS
 
@@ -33,7 +34,19 @@ def test_a_plan_runs_from_nothing(plan, tmp_path, monkeypatch, capsys):
 
 def test_the_plan_of_table_3_has_every_system_and_ours():
     configurations = read_configurations(REPO / "benchmarks" / "systems.toml")
-    assert set(configurations) == {*SYSTEMS, *PAPER}
+    assert set(configurations) == {*SYSTEMS, *PAPER, "surrey, one checkpoint"}
     for name in SYSTEMS:
         assert configurations[name].preset == f"{name}-fast"
     assert {x.seeds for x in configurations.values()} == {3}
+
+
+def test_the_plan_of_table_3_averages_no_checkpoint_of_an_untrained_network(tmp_path):
+    for part in ("train", "valid", "test"):
+        (tmp_path / part).mkdir()
+        for table in ("weak", "strong"):
+            (tmp_path / part / f"{table}.tsv").touch()
+    plan = Plan.read(REPO / "benchmarks" / "systems.toml", tmp_path)
+    training = {name: plan.settings_of(name).training for name in plan.configurations}
+    assert all(2 * own.members <= own.max_epochs for own in training.values())
+    members = [training[name].members for name in ("surrey", "surrey, one checkpoint", "gccaps")]
+    assert members == [5, 1, 5]

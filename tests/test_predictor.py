@@ -13,6 +13,8 @@ from earmark.errors import SettingError
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.ensemble import mean_scores
 from earmark.inference.predictor import N_WINDOWS, STRIP, Predictor, predict_clips
+from earmark.nn.emsi import EmsiConfig
+from earmark.nn.mlms import MlmsConfig
 from earmark.nn.model import Model, ModelConfig
 
 WINDOW = 200  # input frames, of which four become one
@@ -167,3 +169,42 @@ def test_an_ensemble_needs_networks_and_clip_level_scores():
         mean_scores([])
     with pytest.raises(SettingError, match="need clip-level scores"):
         mean_scores([[FrameScores([[0.5]], ["dog"], GRID)]])
+
+
+ON_SEGMENTS = {
+    "emsi": EmsiConfig(n_classes=2, n_mels=N_MELS, windows=(50,), channels=(4, 4)),
+    "mlms": MlmsConfig(2, n_samples=8, nets=((2,) * 6,), channels=(2, 4, 8), n_hidden=(8,)),
+}
+
+
+@pytest.mark.parametrize("name", ON_SEGMENTS)
+@pytest.mark.parametrize("window", [100, 150, 200, 500])
+def test_windows_of_a_long_recording_begin_where_a_segment_does(name, window):
+    config = ON_SEGMENTS[name]
+    assert config.segment == 50
+    predictor = Predictor(config.build().eval(), window)
+    recording = torch.zeros(1737, config.n_features)
+    windows = list(predictor._score([[recording]]))
+    assert all(4 * own.start % config.segment == 0 for own in windows)
+    ends = [own.start + len(own.frame_scores) for own in windows]
+    assert all(own.start <= end for own, end in zip(windows[1:], ends, strict=False))
+    assert ends[-1] == config.n_frames(1737)
+
+
+@pytest.mark.parametrize("n_frames", [500, 523, 800, 1737, 3999])
+def test_seconds_of_a_long_recording_are_those_of_the_whole(n_frames):
+    """A network on windows of 1 s scores each second for itself, wherever longer windows begin."""
+    torch.manual_seed(0)
+    network = ON_SEGMENTS["emsi"].build().eval()
+    (recording,) = make_clips([n_frames])
+    with torch.no_grad():
+        whole = network(recording.unsqueeze(0)).frame_probs[0].numpy()
+    ((scores, _),) = predict(Predictor(network, 500), [recording])
+    assert whole.std() > 1e-3
+    np.testing.assert_allclose(scores, whole, atol=1e-6)
+
+
+def test_a_window_shorter_than_a_segment_is_predicted_all_the_same():
+    predictor = Predictor(ON_SEGMENTS["emsi"].build().eval(), 40)
+    ((scores, _),) = predict(predictor, make_clips([130]))
+    assert len(scores) == 33

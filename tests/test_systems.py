@@ -174,6 +174,7 @@ def test_presets_train_as_the_specification_says():
     wang, surrey, gccaps = (PRESETS[name].training for name in KINDS)
     assert (wang.learning_rate, wang.batch_size, wang.balanced) == (3e-4, 100, True)
     assert (wang.schedule, wang.plateau, wang.class_ratio) == ("plateau", 4, 0)
+    assert (wang.checkpoint, wang.monitor, wang.plateau_monitor) == ("best", "f1", "loss")
     assert (surrey.learning_rate, surrey.batch_size, surrey.schedule) == (1e-3, 44, "constant")
     assert (surrey.balanced, surrey.class_ratio, surrey.class_order) == (True, 1000, "rounds")
     assert (gccaps.batch_size, gccaps.class_ratio, gccaps.class_order) == (44, 1000, "random")
@@ -245,6 +246,7 @@ def test_balanced_draws_are_those_of_before_there_was_a_ratio():
         ("training.class_ratio=-1", "0 or more"),
         ("training.decay=0", "above 0, up to 1"),
         ("training.decay=1.5", "above 0, up to 1"),
+        ("training.plateau_factor=0", "plateau_factor must be above 0, up to 1"),
         ("training.decay_epochs=0", "1 or more"),
         ("training.schedule=exponentiel", "did you mean 'exponential'"),
     ],
@@ -453,7 +455,6 @@ def test_a_fast_preset_trains_and_detects(name, tones, tmp_path):
         "features.f_max=4000",
         "training.batch_size=8",
         "training.max_epochs=3",
-        "training.min_steps=0",
         "training.members=1",
         "training.threads=1",
     ]
@@ -462,6 +463,7 @@ def test_a_fast_preset_trains_and_detects(name, tones, tmp_path):
     trained = train(*tables, preset=f"{name}-fast", overrides=overrides, run=run)
     history = (tmp_path / "history.tsv").read_text().splitlines()[1:]
     losses = [float(row.split("\t")[2]) for row in history]
+    assert len(losses) == 3  # no preset asks for more with so few clips
     assert losses[-1] < losses[0]
     detector = load(tmp_path / MODEL)
     model = detector.bundle.build_model()

@@ -41,7 +41,13 @@ from earmark.training.api import PSEUDO_LABELS, train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint, Epoch
 from earmark.training.config import RunConfig, TrainingConfig
 from earmark.training.finish import MODEL, TEACHER
-from earmark.training.schedule import best_epoch, epochs_left, is_finished, learning_rate
+from earmark.training.schedule import (
+    best_epoch,
+    epochs_left,
+    is_finished,
+    learning_rate,
+    member_epochs,
+)
 from earmark.training.settings import Settings
 
 ONE_THREAD = "training.threads=1"
@@ -378,14 +384,34 @@ def test_few_clips_train_for_more_epochs_and_the_log_says_so(tones, tmp_path, ca
 
 
 def test_the_monitor_decides_best_epoch_early_stopping_and_plateau():
-    rows = rows_of(valid_loss=[3, 2, 1], valid_map=[0.1, 0.9, 0.9], valid_f1=[0.5, 0.4, 0.3])
+    rows = rows_of(valid_loss=[3, 2, 1], valid_map=[0.1, 0.9, 0.8], valid_f1=[0.5, 0.4, 0.3])
     assert [best_epoch(rows, monitor) for monitor in ("loss", "map", "f1")] == [2, 1, 0]
     assert not is_finished(rows, TrainingConfig(patience=2))
     assert is_finished(rows, TrainingConfig(patience=2, monitor="f1"))
     halved = TrainingConfig(schedule="plateau", plateau=1, monitor="f1")
     assert learning_rate(halved, 3, rows) == halved.learning_rate / 4
+    by_loss = replace(halved, plateau_monitor="loss")
+    assert learning_rate(by_loss, 3, rows) == halved.learning_rate
+    assert (best_epoch(rows, by_loss.monitor), is_finished(rows, by_loss)) == (0, False)
+    with pytest.raises(SettingError, match=r"no training\.plateau_monitor 'los'; did you mean"):
+        TrainingConfig(plateau_monitor="los")
     with pytest.raises(SettingError, match=r"training\.monitor='map' is undefined in epoch 0"):
         best_epoch(rows_of(valid_map=[math.nan]), "map")
+
+
+@pytest.mark.parametrize("monitor", ["map", "f1"])
+def test_of_epochs_with_the_same_metric_those_with_the_lowest_loss_count(monitor):
+    losses = [0.9, 0.8, 0.5, 0.7, 0.5, 0.6]
+    rows = rows_of(**{"valid_loss": losses, f"valid_{monitor}": [0.0] * 6})
+    assert best_epoch(rows, monitor) == 4
+    config = TrainingConfig(monitor=monitor, members=3, patience=2)
+    assert member_epochs(rows, config) == [4, 2, 5]
+    better = rows_of(**{"valid_loss": losses, f"valid_{monitor}": [0, 0.1, 0, 0, 0, 0.1]})
+    assert member_epochs(better, config) == [5, 1, 4]
+    # A network whose outputs no longer change does stop: 2 is as good as the best.
+    assert [is_finished(rows[:n], config) for n in range(1, 6)] == [False] * 4 + [True]
+    of_loss = TrainingConfig(members=2)
+    assert member_epochs(rows, of_loss) == [2, 4]  # of the same loss, the first
 
 
 def test_normalised_training_clips_have_mean_0_and_deviation_1(tones, tmp_path):

@@ -131,11 +131,16 @@ class EmsiConfig(NetworkConfig):
         """
         return list(zip(self.windows, self.hops or self.windows, strict=True))
 
+    @property
+    def segment(self) -> int:
+        """See `NetworkConfig.segment`: the shortest hop of a member."""
+        return min(hop for _, hop in self.members)
 
-class Member(nn.Module):
+
+class WindowCNN(nn.Module):
     """A CNN on windows of one length: (windows, frames, mels) -> probabilities (windows, classes).
 
-    >>> Member(EmsiConfig(n_classes=3)).eval()(torch.zeros(2, 50, 80)).shape
+    >>> WindowCNN(EmsiConfig(n_classes=3)).eval()(torch.zeros(2, 50, 80)).shape
     torch.Size([2, 3])
     """
 
@@ -183,25 +188,25 @@ class Emsi(Network):
 
     def __init__(self, config: EmsiConfig) -> None:
         super().__init__(config)
-        self.members = nn.ModuleList(Member(config) for _ in config.windows)
+        self.members = nn.ModuleList(WindowCNN(config) for _ in config.windows)
 
     def classify(self, features: Tensor, mask: Tensor | None = None) -> Prediction:
         """Run all members on their windows, and combine them; see `Network.classify`."""
         config, lengths = self.config, clip_lengths(features, mask)
-        curves, scores, said = [], [], []
+        frame_probs, clip_probs, by_window = [], [], []
         for member, (window, hop) in zip(self.members, config.members, strict=True):
             windows = Windows([regular_starts(n, window, hop) for n in lengths], lengths, window)
             probs = windows.by_clip(member(*windows.cut(features)))
-            said.append(WindowProbs(probs, windows.present(probs.device)))
-            scores.append(_clip_score(said[-1], config.clip_score))
+            by_window.append(WindowProbs(probs, windows.present(probs.device)))
+            clip_probs.append(_clip_score(by_window[-1], config.clip_score))
             matrices = [frame_averages(n, window, hop, config.output_pool) for n in lengths]
-            curves.append(average(probs, matrices, config.n_frames(features.shape[1])))
+            frame_probs.append(average(probs, matrices, config.n_frames(features.shape[1])))
         return Prediction(
-            _weighted_mean(scores, config.clip_weights),
-            _weighted_mean(curves, config.frame_weights),
-            torch.cat(curves, 2),
+            _weighted_mean(clip_probs, config.clip_weights),
+            _weighted_mean(frame_probs, config.frame_weights),
+            torch.cat(frame_probs, 2),
             pool_mask(mask, config.output_pool),
-            tuple(said),
+            tuple(by_window),
         )
 
     def loss(self, prediction: Prediction, targets: Tensor) -> Tensor:
@@ -212,21 +217,21 @@ class Emsi(Network):
         torch.Size([])
         """
         return sum(
-            (self._member_loss(said, targets) for said in prediction.windows),
+            (self._member_loss(own, targets) for own in prediction.windows),
             start=targets.new_zeros(()),
         )
 
-    def _member_loss(self, said: WindowProbs, targets: Tensor) -> Tensor:
+    def _member_loss(self, own: WindowProbs, targets: Tensor) -> Tensor:
         if self.config.learns == "clips":
-            return clip_loss(_clip_score(said, "max"), targets, said.mask)
-        return frame_loss(said.probs, targets.unsqueeze(1).expand_as(said.probs), said.mask)
+            return clip_loss(_clip_score(own, "max"), targets, own.mask)
+        return frame_loss(own.probs, targets.unsqueeze(1).expand_as(own.probs), own.mask)
 
     def layers(self, n_input_frames: int) -> list[Layer]:
         """Return the layers of all members, with the operations of all their windows."""
         config, rows = self.config, []
         for member, (window, hop) in zip(self.members, config.members, strict=True):
             n_windows = len(regular_starts(n_input_frames, window, hop))
-            for layer in cast("Member", member).describe((window, config.n_mels), n_windows):
+            for layer in cast("WindowCNN", member).describe((window, config.n_mels), n_windows):
                 rows.append(layer._replace(name=f"windows of {window} frames, {layer.name}"))
         shape = (config.n_frames(n_input_frames), config.n_classes)
         return [*rows, Layer("mean of the members", shape)]
@@ -237,11 +242,11 @@ class Emsi(Network):
         return self.config.output_pool
 
 
-def _clip_score(said: WindowProbs, how: str) -> Tensor:
+def _clip_score(own: WindowProbs, how: str) -> Tensor:
     """(batch, windows, classes) -> (batch, classes); a window that is not there has 0."""
     if how == "max":
-        return said.probs.amax(1)
-    return said.probs.sum(1) / said.mask.sum(1, keepdim=True).clamp(min=1)
+        return own.probs.amax(1)
+    return own.probs.sum(1) / own.mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def _weighted_mean(values: list[Tensor], weights: tuple[float, ...]) -> Tensor:

@@ -215,7 +215,9 @@ class MaskedBatchNorm(nn.BatchNorm2d):
         weight: Tensor | None = self.weight
         bias: Tensor | None = self.bias
         if weight is None or bias is None:
-            weight, bias = maps.new_ones(maps.shape[1]), maps.new_zeros(maps.shape[1])
+            assert self.running_mean is not None
+            # In its precision, as weights are: maps may have half of it.
+            weight, bias = torch.ones_like(self.running_mean), torch.zeros_like(self.running_mean)
         normalised, statistics = kernels.batch_norm(maps, mask, weight, bias, self.eps)
         self._update(statistics)
         return normalised

@@ -9,9 +9,9 @@ a single value in time. In three stages (Lee et al., DCASE 2017 task 4):
    concatenated over the nets.
 3. A fully connected classifier on these features, standardised, gives the clip-level scores.
 
-Frame-level scores are not described; here, they are what the classifier says of every second, on
-the features of the windows whose centre lies in it, or, of a net whose windows are longer than a
-second, of one window centred on it and shifted to stay inside the clip.
+Frame-level scores are not described; here, the classifier scores every second, on the features of
+the windows whose centre lies in it, or, of a net whose windows are longer than a second, of one
+window centred on it and shifted to stay inside the clip.
 
 Nets and classifier are trained at once: the loss is the sum of theirs, they share no weights, and
 the classifier gets the features without a gradient. So each net learns as it would alone, except
@@ -160,6 +160,11 @@ class MlmsConfig(NetworkConfig):
         True
         """
         return [prod(net) for net in self.nets]
+
+    @property
+    def segment(self) -> int:
+        """See `NetworkConfig.segment`."""
+        return self.second
 
 
 @lru_cache(maxsize=256)
@@ -328,7 +333,7 @@ class Mlms(Network):
         lengths = [n * config.n_samples for n in n_frames]
         waveform = features.flatten(1).unsqueeze(2)
         n_seconds = 0 if self.training else pooled_length(features.shape[1], config.second)
-        pooled, said = [], []
+        pooled, by_window = [], []
         for net, window in zip(self.nets, config.windows, strict=True):
             second = config.second * config.n_samples
             placed = [self._place(n, window, second) for n in lengths]
@@ -339,14 +344,14 @@ class Mlms(Network):
             probs = windows.by_clip(cast("SampleNet", net).classify(own))
             counts = torch.tensor([np.count_nonzero(matrix[0]) for matrix in averages])
             slots = torch.arange(probs.shape[1])
-            said.append(WindowProbs(probs, (slots < counts[:, None]).to(probs.device)))
+            by_window.append(WindowProbs(probs, (slots < counts[:, None]).to(probs.device)))
         rows = torch.cat(pooled, 2).detach()  # (batch, clip and seconds, features)
         valid = torch.tensor(n_frames, device=rows.device) > 0
         hidden = self.classifier(
             rows.flatten(0, 1), valid[:, None].repeat_interleave(1 + n_seconds, 0)
         ).unflatten(0, rows.shape[:2])
         probs = self.classifier.output(hidden) * valid[:, None, None]
-        return self._spread(probs, hidden, tuple(said), n_frames, features.shape[1], mask)
+        return self._spread(probs, hidden, tuple(by_window), n_frames, features.shape[1], mask)
 
     def _place(self, n_samples: int, window: int, second: int) -> tuple[tuple[int, ...], Reals]:
         """Return the windows of a clip and their averages; in training, some windows."""
@@ -371,7 +376,7 @@ class Mlms(Network):
         self,
         probs: Tensor,
         hidden: Tensor,
-        said: tuple[WindowProbs, ...],
+        by_window: tuple[WindowProbs, ...],
         n_frames: list[int],
         n_most: int,
         mask: Tensor | None,
@@ -385,7 +390,7 @@ class Mlms(Network):
         frame_probs, frame_hidden = (
             average(each[:, first:], averages, config.n_frames(n_most)) for each in (probs, hidden)
         )
-        return Prediction(probs[:, 0], frame_probs, frame_hidden, pool_mask(mask, pool), said)
+        return Prediction(probs[:, 0], frame_probs, frame_hidden, pool_mask(mask, pool), by_window)
 
     def loss(self, prediction: Prediction, targets: Tensor) -> Tensor:
         """Return the sum of the losses of the nets and of the classifier; see `Network.loss`.
@@ -396,8 +401,8 @@ class Mlms(Network):
         torch.Size([])
         """
         of_nets = [
-            frame_loss(said.probs, targets.unsqueeze(1).expand_as(said.probs), said.mask)
-            for said in prediction.windows
+            frame_loss(own.probs, targets.unsqueeze(1).expand_as(own.probs), own.mask)
+            for own in prediction.windows
         ]
         return sum(of_nets, start=clip_loss(prediction.clip_probs, targets))
 

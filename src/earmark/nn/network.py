@@ -137,6 +137,16 @@ class NetworkConfig(ABC):
         return _on_meta(self).time_pool
 
     @property
+    def segment(self) -> int:
+        """Number of input frames of the segments that have one score each; 1 if frames have theirs.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=17).segment
+        1
+        """
+        return 1
+
+    @property
     def receptive_field(self) -> int:
         """Number of input frames that one frame of `Network.encode` depends on.
 
@@ -231,7 +241,7 @@ def _on_meta(config: NetworkConfig) -> "Network":
 
 
 class WindowProbs(NamedTuple):
-    """What a part of a network says of each window of each clip, for its own loss.
+    """The probabilities that a part of a network gives each window of each clip, for its own loss.
 
     Shape: `probs` (batch, windows, classes), `mask` (batch, windows), True for a window that is
     there.
@@ -246,7 +256,7 @@ class Prediction(NamedTuple):
 
     Shape: `clip_probs` (batch, classes), `frame_probs` (batch, frames, classes), `hidden`
     (batch, frames, features), `mask` (batch, frames) or None if every frame is valid. `windows` has
-    what the parts of a network on windows say, each for itself.
+    the probabilities of windows, of each part of a network on windows.
     """
 
     clip_probs: Tensor

@@ -1,4 +1,4 @@
-"""Clips cut into windows of one length, and what windows say brought back to clips and frames.
+"""Clips cut into windows of one length, and values of windows averaged to clips and frames.
 
 Conventions: a clip is rows in time: frames of features, or samples. A window that reaches beyond
 the end of its clip is filled with zeros and masked there; a window without any row of its clip does
@@ -60,8 +60,8 @@ def frame_averages(n_frames: int, window: int, hop: int, pool: int) -> Reals:
     starts = np.array(regular_starts(n_frames, window, hop), np.int64)
     frames = np.arange(n_frames)[:, None]
     covered = ((starts <= frames) & (frames < starts + window)).astype(np.float64)
-    curve = covered / covered.sum(axis=1, keepdims=True)
-    groups = [curve[first : first + pool].mean(axis=0) for first in range(0, n_frames, pool)]
+    shares = covered / covered.sum(axis=1, keepdims=True)
+    groups = [shares[first : first + pool].mean(axis=0) for first in range(0, n_frames, pool)]
     return np.stack(groups) if groups else np.zeros((0, len(starts)))
 
 

@@ -470,6 +470,12 @@ def _log_plan(job: "Job", max_epochs: int) -> None:
             "(training.min_steps)",
             n_clips, n_steps, config.max_epochs, max_epochs, config.min_steps,
         )  # fmt: skip
+    if config.members > 1 and config.members >= config.max_epochs:
+        logger.warning(
+            "training.members=%d of training.max_epochs=%d: the model is the mean of all epochs, "
+            "the first included. Train longer, or use fewer members.",
+            config.members, config.max_epochs,
+        )  # fmt: skip
     is_log_mel = job.settings.features.kind == "log-mel"
     if (
         is_log_mel

@@ -6,12 +6,20 @@ not.
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
 
 from earmark.data.batches import CLASS_ORDERS
 from earmark.errors import SettingError, choose
 
-OPTIMIZERS = ("adam", "sgd")
+# Name of an optimizer -> what makes it.
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.AdamW,
+    "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
+}
 SCHEDULES = ("constant", "cosine", "plateau", "exponential")
 CHECKPOINTS = ("best", "last")
 MONITORS = ("loss", "map", "f1")
@@ -34,9 +42,10 @@ class TrainingConfig:
         min_steps: training does not stop before this number of steps: with few clips,
             `max_epochs` is raised until it reaches them (`for_clips`), and early stopping waits.
         patience: epochs without an improvement of the monitored value after which training stops.
-        monitor: the validation value that decides the best epoch, early stopping and the plateau
-            schedule: "loss", "map" (mean average precision of the clip probabilities) or "f1"
-            (micro F1 of the clip tags at a threshold of 0.5).
+        monitor: the validation value that decides the best epoch, early stopping and, unless
+            `plateau_monitor` is another, the plateau schedule: "loss", "map" (mean average
+            precision of the clip probabilities) or "f1" (micro F1 of the clip tags at a threshold
+            of 0.5).
         checkpoint: which weights to use, those of the "best" epoch or of the "last".
         members: how many epochs to use, as an ensemble whose probabilities are averaged: the best
             ones by the monitored value, or the last ones; 1 is a single network.
@@ -47,9 +56,12 @@ class TrainingConfig:
         class_order: with `balanced`, take the classes in "rounds", each as often as it weighs, or
             draw the class of each clip at "random".
         schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs), "plateau"
-            (halved after every `plateau` epochs without an improvement) or "exponential" (times
-            `decay` after every `decay_epochs` epochs).
+            (times `plateau_factor` after every `plateau` epochs without an improvement) or
+            "exponential" (times `decay` after every `decay_epochs` epochs).
         plateau: epochs, for that schedule.
+        plateau_factor: for that schedule.
+        plateau_monitor: the validation value that has to improve there: one of those of `monitor`,
+            or "same", which is `monitor`.
         decay: factor, for "exponential".
         decay_epochs: epochs, for "exponential".
         warmup: epochs over which the learning rate rises to its value.
@@ -104,6 +116,8 @@ class TrainingConfig:
     threads: int = 0
     checkpoint_seconds: float = 60.0
     optimizer: str = "adam"
+    plateau_monitor: str = "same"
+    plateau_factor: float = 0.5
 
     def __post_init__(self) -> None:
         choose("training.optimizer", self.optimizer, OPTIMIZERS)
@@ -111,6 +125,7 @@ class TrainingConfig:
         choose("training.precision", self.precision, PRECISIONS)
         choose("training.checkpoint", self.checkpoint, CHECKPOINTS)
         choose("training.monitor", self.monitor, MONITORS)
+        choose("training.plateau_monitor", self.plateau_monitor, ("same", *MONITORS))
         choose("training.pseudo_labels", self.pseudo_labels, PSEUDO_LABELS)
         choose("training.class_order", self.class_order, CLASS_ORDERS)
         from_1 = ("batch_size", "max_epochs", "patience", "members", "plateau", "decay_epochs")
@@ -138,8 +153,11 @@ class TrainingConfig:
             raise SettingError(
                 f"training.frame_loss_weight must be 0 to 1. Got {self.frame_loss_weight}."
             )
-        if not 0 < self.decay <= 1:
-            raise SettingError(f"training.decay must be above 0, up to 1. Got {self.decay}.")
+        for name in ("decay", "plateau_factor"):
+            if not 0 < getattr(self, name) <= 1:
+                raise SettingError(
+                    f"training.{name} must be above 0, up to 1. Got {getattr(self, name)}."
+                )
         if not self.balanced and (self.class_ratio or self.class_order != CLASS_ORDERS[0]):
             raise SettingError(
                 "training.class_ratio and training.class_order need training.balanced=true. "

@@ -62,7 +62,7 @@ from earmark.training.checkpoint import (
     Weights,
     write_history,
 )
-from earmark.training.config import RunConfig, TrainingConfig
+from earmark.training.config import OPTIMIZERS, RunConfig, TrainingConfig
 from earmark.training.record import RunRecord
 from earmark.training.schedule import (
     best_epoch,
@@ -76,12 +76,6 @@ from earmark.training.settings import Settings
 from earmark.training.validation import Validation, predict_clip_probs, validate
 
 logger = logging.getLogger(__name__)
-
-# Names in `earmark.training.config.OPTIMIZERS` -> what makes the optimizer.
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.AdamW,
-    "sgd": partial(torch.optim.SGD, momentum=0.9, nesterov=True),
-}
 
 # Rows and a number of frames -> targets (batch, frames, classes).
 FrameTargets = Callable[[Sequence[int], int], Tensor]
@@ -432,6 +426,8 @@ def epoch_line(history: Sequence[Epoch], config: TrainingConfig, n_clips: int) -
     'epoch 0 (1/20)  loss 0.5000  valid 0.4000  mAP 0.700  F1 0.600  best; at most 28 min left'
     >>> epoch_line(rows, TrainingConfig(max_epochs=20), n_clips=100)
     'epoch 1 (2/20)  loss 0.5000  valid 0.6000  mAP 0.700  F1 0.600  stops in 9 epochs, 14 min, ...'
+    >>> epoch_line(rows, TrainingConfig(max_epochs=4), n_clips=100).partition("  F1 ")[2]
+    '0.600  stops in 2 epochs, 3 min'
     """
     row, done = history[-1], len(history)
     is_best = best_epoch(history, config.monitor) == row.epoch
@@ -443,7 +439,9 @@ def epoch_line(history: Sequence[Epoch], config: TrainingConfig, n_clips: int) -
     elif is_best:
         outlook = f"at most {time_left} left"
     else:
-        outlook = f"stops in {left} epochs, {time_left}, unless it improves"
+        outlook = f"stops in {left} epochs, {time_left}"
+        if done + left < config.max_epochs:  # otherwise an improvement changes nothing
+            outlook += ", unless it improves"
     return (
         f"epoch {row.epoch} ({done}/{config.max_epochs})  loss {row.train_loss:.4f}  "
         f"valid {row.valid_loss:.4f}  mAP {row.valid_map:.3f}  F1 {row.valid_f1:.3f}  "

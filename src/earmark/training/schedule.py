@@ -2,7 +2,9 @@
 
 Conventions: pure functions of the settings and the rows of the history, so a resumed training has
 nothing to restore. The monitored value (`training.monitor`) improves only where it is strictly
-better than in all epochs before.
+better than in all epochs before. Of epochs with the same mAP or F1, which is 0 in many of them at
+first, those with the lower validation loss are better, then the later ones; of the same loss, the
+first.
 """
 
 import math
@@ -29,14 +31,26 @@ def monitored(row: Epoch, monitor: str) -> float:
     return value
 
 
+def ranked_epochs(history: Sequence[Epoch], monitor: str = "loss") -> list[Epoch]:
+    """Return the epochs, the best by the monitored value first.
+
+    >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.0, 9.0) for i, loss in enumerate([0.4, 0.3, 0.3])]
+    >>> [row.epoch for row in ranked_epochs(rows)], [row.epoch for row in ranked_epochs(rows, "f1")]
+    ([1, 2, 0], [2, 1, 0])
+    """
+    if monitor == "loss":
+        return sorted(history, key=lambda row: monitored(row, monitor))
+    return sorted(history, key=lambda row: (monitored(row, monitor), row.valid_loss, -row.epoch))
+
+
 def best_epoch(history: Sequence[Epoch], monitor: str = "loss") -> int:
-    """Return the number of the first epoch with the best value; -1 without any epoch.
+    """Return the number of the epoch with the best value; -1 without any epoch.
 
     >>> rows = [Epoch(i, 1e-3, 0.5, loss, 0.7, 0.6, 9.0) for i, loss in enumerate([0.4, 0.3, 0.3])]
     >>> best_epoch(rows)
     1
     """
-    return min(history, key=lambda row: monitored(row, monitor)).epoch if history else -1
+    return ranked_epochs(history, monitor)[0].epoch if history else -1
 
 
 def member_epochs(history: Sequence[Epoch], config: TrainingConfig) -> list[int]:
@@ -54,7 +68,7 @@ def member_epochs(history: Sequence[Epoch], config: TrainingConfig) -> list[int]
     if config.checkpoint == "last":
         ranked = list(reversed(history))
     else:
-        ranked = sorted(history, key=lambda row: monitored(row, config.monitor))
+        ranked = ranked_epochs(history, config.monitor)
     return [row.epoch for row in ranked[: config.members]]
 
 
@@ -77,9 +91,21 @@ def epochs_left(history: Sequence[Epoch], config: TrainingConfig, n_clips: int =
     >>> epochs_left(rows, TrainingConfig()), epochs_left(rows, TrainingConfig(max_epochs=5))
     (9, 3)
     """
-    stops = best_epoch(history, config.monitor) + 1 + config.patience
+    stops = _last_improvement(history, config.monitor) + 1 + config.patience
     earliest = -(-config.min_steps // config.steps_per_epoch(n_clips))
     return max(0, min(max(stops, earliest), config.max_epochs) - len(history))
+
+
+def _last_improvement(history: Sequence[Epoch], monitor: str) -> int:
+    """Return the first epoch that is as good as the best; -1 without any epoch."""
+    ranked = ranked_epochs(history, monitor)
+    alike = [
+        row.epoch
+        for row in ranked
+        if monitored(row, monitor) == monitored(ranked[0], monitor)
+        and row.valid_loss == ranked[0].valid_loss
+    ]
+    return min(alike, default=-1)
 
 
 def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epoch]) -> float:
@@ -98,10 +124,11 @@ def learning_rate(config: TrainingConfig, progress: float, history: Sequence[Epo
         return rate * config.decay ** (int(progress) // config.decay_epochs)
     if config.schedule == "plateau":
         best, waited = math.inf, 0
+        same = config.plateau_monitor == "same"
         for row in history:
-            value = monitored(row, config.monitor)
+            value = monitored(row, config.monitor if same else config.plateau_monitor)
             waited = 0 if value < best else waited + 1
             best = min(best, value)
             if waited and waited % config.plateau == 0:
-                rate /= 2
+                rate *= config.plateau_factor
     return rate

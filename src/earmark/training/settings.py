@@ -48,6 +48,8 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "decay": 0.9,
         "decay_epochs": 2,
         "optimizer": "adam",
+        "plateau_monitor": "same",
+        "plateau_factor": 0.5,
     }
 }
 # Presets that have another name now.
