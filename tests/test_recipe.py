@@ -24,6 +24,7 @@ from earmark.experiments.dcase2017 import (
 from earmark.experiments.table3 import PAPER, SYSTEMS, estimate_plan
 from earmark.formats.events import read_events
 from earmark.formats.tags import read_tags
+from earmark.training.settings import PRESETS
 
 OVERRIDES = [*SMALL, "training.threads=1", "training.max_epochs=1"]
 N_CLIPS = {TRAINING: 60, TESTS["development"]: 10, TESTS["evaluation"]: 10}
@@ -138,6 +139,8 @@ def test_a_dry_run_prints_the_cost_and_needs_no_audio(home, tmp_path):
     [
         ((), "needs --audio and --out"),
         (("--table", "2", "--dry-run"), "are for --table 3"),
+        (("--dry-run", "--preset", "wang"), "--preset is for --table 2"),
+        (("--dry-run", "--preset", "paper"), "--preset is for --table 2"),  # the default of Table 2
         (("--dry-run", "--configuration", "wnag"), "did you mean 'wang'"),
         (("--dry-run", "--set", "model.stages=[2]"), "sets model.pooling, model.stages"),
     ],
@@ -146,6 +149,21 @@ def test_a_slip_in_the_options_of_table_3_is_explained(home, slip, message):
     done = run_table3(home, *slip)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_presets_without_a_pooling_function_are_refused_for_table_2(home, tmp_path):
+    refused = set()
+    for name, settings in PRESETS.items():
+        # Without lists, a preset that is accepted fails at the next step.
+        with pytest.raises((SettingError, DataError)) as error:
+            run_dcase2017(tmp_path, tmp_path, tmp_path / "out", preset=name)
+        if "Table 2 compares pooling functions" in str(error.value):
+            refused.add(settings.model.network)
+            assert f"the preset {name!r} has none" in str(error.value)
+        else:
+            assert "There is no" in str(error.value)
+            assert hasattr(settings.model, "pooling")
+    assert refused == {"emsi", "mlms"}
 
 
 def test_full_width_costs_what_the_specification_says(dcase2017):
