@@ -92,7 +92,6 @@ def test_the_card_shows_calibration_and_false_events_of_a_model_that_was_tuned_o
 
 def test_the_tags_of_systems_are_shown_beside_the_published_ones(build, monkeypatch):
     from docs import systems
-
     from earmark.experiments.run import RunResult
 
     results = tuple(
