@@ -340,6 +340,19 @@ def test_choices_of_a_tuning_do_not_go_with_a_published_decision_stage(wang, tmp
 def test_wang_with_another_pooling_has_no_published_decision_stage():
     assert has_decision(WangConfig(n_classes=2))
     assert not has_decision(WangConfig(n_classes=2, pooling="max"))
+    assert not has_decision(WangConfig(n_classes=2, stages=(5, 5, 5)))
+
+
+def test_an_ensemble_with_a_member_without_a_decision_stage_has_none_in_any_order(wang, task):
+    (member,) = wang.bundle.members
+    for change in ({"pooling": "max"}, {"stages": (5, 5)}):
+        config = member.model_config.changed(**change)
+        other = replace(member, model_config=config, weights=config.build().state_dict())
+        for members in ((member, other), (other, member), (member, other, member)):
+            config = network_of(replace(wang.bundle, members=members))
+            with pytest.raises(SettingError, match=r"'wang' has no decision stage of its own"):
+                decide_as_published(config, *task)
+    assert has_decision(network_of(replace(wang.bundle, members=(member, member))))
 
 
 def test_a_network_without_a_decision_stage_of_its_own_is_refused(task):

@@ -409,6 +409,18 @@ def test_thresholds_are_the_mean_in_log_odds_and_lengths_those_of_the_first(capl
     assert 0.5 < mean_decoding([Decoding.uniform(["x"], p) for p in (1.0, 0.5)])["x"].threshold < 1
 
 
+def test_segments_of_another_length_are_logged_as_other_lengths_are(caplog):
+    seconds = Decoding.uniform(LABELS, 0.5, segment=1.0)
+    one, other = (
+        made_bundle(log_mel_member()),
+        replace(made_bundle(log_mel_member()), decoding=seconds),
+    )
+    assert combine([one, one]).decoding == one.decoding
+    assert not caplog.text
+    assert combine([other, one]).decoding.segment == 1.0
+    assert "differ in the lengths of their decoding" in caplog.text
+
+
 def test_an_ensemble_of_ensembles_counts_every_network_once():
     a, b, c = (
         made_bundle(log_mel_member(n), licence=licence, attribution=("me", str(n)))

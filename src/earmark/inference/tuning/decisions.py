@@ -27,6 +27,7 @@ from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.tune import PUBLISHED, ClassReport, TuningResult, tune_decoding
 from earmark.metrics.clip import clip_scores
 from earmark.nn.network import NetworkConfig
+from earmark.nn.wang import WangConfig
 
 VERSION = 2  # of all stages, in fingerprints of results; raise it when a stage changes
 ANY = 1e-9  # a threshold that every score but 0 reaches
@@ -224,31 +225,34 @@ def has_decision(config: NetworkConfig) -> bool:
     """Return whether a network was published with a decision stage that Earmark has.
 
     That of Wang's pools segments by linear softmax as the network pools clips: with another pooling
-    function it would be another stage.
+    function, or with hierarchical pooling, it would be another stage.
 
     >>> from earmark.nn.model import ModelConfig
     >>> has_decision(ModelConfig(n_classes=17))
     False
     """
-    by_linear_softmax = config.pooling_name == "linear"
-    return config.network in DECISIONS and (config.network != "wang" or by_linear_softmax)
+    if isinstance(config, WangConfig):
+        return config.pooling == "linear" and not config.stages
+    return config.network in DECISIONS
 
 
 def network_of(bundle: Bundle) -> NetworkConfig:
-    """Return the configuration of a model's network; of an ensemble, that of its members.
+    """Return the configuration of a model's network; of an ensemble, that of its first member.
+
+    A member without a decision stage comes before others, so that the ensemble has none either.
 
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
     >>> network_of(load_bundle(BUNDLED)).network
     'crnn'
     """
-    configs = {member.model_config.network: member.model_config for member in bundle.members}
-    if len(configs) > 1:
+    configs = [member.model_config for member in bundle.members]
+    names = dict.fromkeys(config.network for config in configs)
+    if len(names) > 1:
         raise SettingError(
             "An ensemble of different networks was not published as one, and has no decision stage "
-            f"of its own. Got {', '.join(configs)}."
+            f"of its own. Got {', '.join(names)}."
         )
-    (config,) = configs.values()
-    return config
+    return min(configs, key=has_decision)
 
 
 def decide_as_published(
@@ -274,7 +278,7 @@ def decide_as_published(
     if not has_decision(config):
         raise SettingError(
             f"The network {config.network!r} has no decision stage of its own; there is one for "
-            f"{', '.join(DECISIONS)} (wang with linear pooling)."
+            f"{', '.join(DECISIONS)} (wang with single-level linear pooling)."
         )
     if not scores:
         raise SettingError("A decision stage needs the scores of one clip or more.")
