@@ -6,6 +6,7 @@ list, before any of the networks was written here.
 
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from docs.results import BENCHMARKS
 from earmark.experiments.compare import read_results
 from earmark.experiments.configurations import list_pairs, read_configurations
+from earmark.experiments.run import RunResult
 from earmark.experiments.table import Comparison, compare_results, list_tunings, summary_text
 from earmark.experiments.table3 import (
     CLIP,
@@ -119,11 +121,17 @@ def _does_something(layer: Layer) -> bool:
 
 
 @cache
+def load_results(kind: str) -> tuple[RunResult, ...]:
+    """Return the results of systems.toml on a kind of data, if any."""
+    configurations = read_configurations(BENCHMARKS / "systems.toml")
+    return tuple(read_results(BENCHMARKS / "results" / "systems" / kind, configurations))
+
+
+@cache
 def load_comparisons(kind: str) -> dict[str, Comparison]:
     """Return tuning -> the statistics of the results of systems.toml on a kind of data, if any."""
-    configurations = read_configurations(BENCHMARKS / "systems.toml")
-    results = read_results(BENCHMARKS / "results" / "systems" / kind, configurations)
-    pairs = list_pairs(configurations)
+    results = list(load_results(kind))
+    pairs = list_pairs(read_configurations(BENCHMARKS / "systems.toml"))
     return {x: compare_results(results, pairs, x) for x in list_tunings(results)}
 
 
@@ -171,6 +179,24 @@ def _rows() -> Iterator[tuple[str, System]]:
     yield from PAPER.items()
 
 
+def tag_table() -> str:
+    """Return the F1 of tags of each system with its own decision stage, and the published one."""
+    rows = []
+    for name, system in SYSTEMS.items():
+        cells = []
+        for kind in KINDS:
+            values = [
+                result.scores[DECISIONS["own"]]["tag_f_measure"]
+                for result in load_results(kind)
+                if result.configuration == name
+            ]
+            cells.append(f"{fmean(values):.3f}" if values else UNKNOWN)
+        rows.append((system.title, system.tags, *cells))
+    columns = ("", "DCASE, eval.", *KINDS)
+    title = "F1 of tags (micro): published figures, and our means over runs with the own stage"
+    return TextTable(title, columns, tuple(rows)).to_markdown()
+
+
 def _title(name: str, system: System) -> str:
     """Return the name of a row; the paper's network is ours in measured cells."""
     return system.title if name not in PAPER else name.replace("single", "single-level") + " (ours)"
@@ -180,4 +206,4 @@ def _text(figures: Figures | None, without: str) -> str:
     return without if figures is None else f"{figures[0]:.2f} / {figures[1]:.3f}"
 
 
-PARTS = (table_3, sizes, *(partial(layers, name) for name in SYSTEMS), details)
+PARTS = (table_3, sizes, *(partial(layers, name) for name in SYSTEMS), details, tag_table)

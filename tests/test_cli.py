@@ -108,6 +108,11 @@ def test_models_become_one_that_detect_tune_and_info_take(home):
         "tuned",
         "next: earmark tune --model both.earmark --valid TAGS --audio FOLDER",
     ]
+    done = run("ensemble", model, "--out", "one.earmark", cwd=home)
+    assert done.stdout == "one.earmark: 1 network; one model, thresholds unchanged\n"
+    one, other = (json.loads(run("info", x, "--json", cwd=home).stdout)
+                  for x in (model, "one.earmark"))  # fmt: skip
+    assert (one["tuning"], one["decoding"]) == (other["tuning"], other["decoding"])
     file = "audio/valid_000.wav"
     alone, both = (run("detect", file, "-m", x, cwd=home).stdout for x in (model, "both.earmark"))
     assert alone == both  # the mean of a network with itself

@@ -30,7 +30,7 @@ from earmark.inference.tuning import (
     tune_as_published,
     tune_decoding,
 )
-from earmark.inference.tuning.decisions import NEVER, search_tag_thresholds
+from earmark.inference.tuning.decisions import HIGHEST, search_tag_thresholds
 from earmark.nn.model import ModelConfig
 from earmark.nn.wang import WangConfig
 from earmark.pooling import linear_pool
@@ -141,7 +141,7 @@ def test_wangs_thresholds_have_the_best_micro_f1_of_all(task):
     best = max(micro_f1(clip_scores, tags, pair) for pair in product(*every))
     assert micro_f1(clip_scores, tags, found) == pytest.approx(best)
     only_dogs = [own & {"dog"} for own in tags]
-    assert search_tag_thresholds(clips, only_dogs)[1] == NEVER
+    assert search_tag_thresholds(clips, only_dogs)[1] == HIGHEST
 
 
 def test_wang_decides_seconds_with_the_thresholds_of_clips(task):
@@ -204,8 +204,9 @@ def test_thresholds_are_searched_on_events_where_they_are_known_and_on_tags_wher
         assert (rule.median, rule.max_gap) == (0.0, 0.0)
         assert rule.min_duration == (0.5 if system == "emsi" else 0.0)
         assert rule.segment == 1.0
-    if system == "mlms":
-        assert {rule.clip_threshold for rule in strong.decoding.rules} == {0.0}
+    for decision in (strong, weak):
+        clip_thresholds = tuple(rule.clip_threshold for rule in decision.decoding.rules)
+        assert clip_thresholds == ((0.0, 0.0) if system == "mlms" else decision.tag_thresholds)
 
     def errors(decoding):
         """Return the error rate of seconds, by hand."""
@@ -221,8 +222,46 @@ def test_thresholds_are_searched_on_events_where_they_are_known_and_on_tags_wher
             wanted += n_ref.sum()
         return total / wanted
 
-    plain = Decoding.uniform(LABELS, 0.5, segment=strong.decoding.segment)
-    assert errors(strong.decoding) <= min(errors(weak.decoding), errors(plain)) + 1e-9
+    # No other threshold of frames is better, given those of clips.
+    assert errors(strong.decoding) <= errors(weak.decoding) + 1e-9
+    best = errors(strong.decoding)
+    for pair in product(np.linspace(0.1, 0.9, 9), repeat=2):
+        rules = (replace(rule, threshold=x, low_threshold=x)
+                 for rule, x in zip(strong.decoding.rules, pair, strict=True))  # fmt: skip
+        assert best <= errors(Decoding(LABELS, tuple(rules))) + 1e-9
+
+
+def test_emsi_like_reports_a_class_only_where_its_clip_level_score_reaches_the_threshold(task):
+    """The frames of all clips look alike, so only clip-level scores decide between them."""
+    _, tags, _ = task
+    frames, grid = np.zeros((125, 2)), FrameGrid(12.5)
+    frames[25:50] = 0.9
+    clips = [
+        FrameScores(frames, LABELS, grid, clip_scores=[0.6 if x in own else 0.4 for x in LABELS])
+        for own in tags
+    ]
+    for reference in (None, [[Event(2, 4, label) for label in sorted(own)] for own in tags]):
+        decision = DECISIONS["emsi"](clips, tags, reference)
+        assert decision.tag_thresholds == (0.5, 0.5)
+        for clip, own in zip(clips, tags, strict=True):
+            events = decode_events(clip, decision.decoding)
+            assert {(x.onset, x.offset, x.label) for x in events} == {(2, 4, x) for x in own}
+
+
+def test_the_f1_of_tags_of_a_published_stage_is_that_of_its_tags_and_not_of_its_events(
+    monkeypatch,
+):
+    """Of GCCaps: 0.35 for tags, or the best class; its events need 0.6 and more than 1.7 s."""
+    frames, grid = np.full((125, 2), 0.5), FrameGrid(12.5)
+    rows = ((0.4, 0.1), (0.1, 0.2), (0.3, 0.4))
+    clips = [FrameScores(frames, LABELS, grid, clip_scores=row) for row in rows]
+    tags = [("dog",), ("cat",), ("dog",)]
+    monkeypatch.setitem(DECISIONS, "crnn", DECISIONS["gccaps"])
+    tuned = tune_as_published(ModelConfig(n_classes=2), clips, tags)
+    assert not [event for clip in clips for event in decode_events(clip, tuned.decoding)]
+    assert tuned.score == pytest.approx(2 / 3)
+    assert tuned.classes["dog"].f_measure == pytest.approx(2 / 3)
+    assert tuned.start_score == pytest.approx(2 * 3 / (3 + 6))  # 0.5 for frames: both, in all clips
 
 
 @pytest.mark.parametrize("system", DECISIONS)
@@ -232,8 +271,9 @@ def test_every_decision_stage_gives_a_decoding_that_a_tuning_can_report(task, sy
     monkeypatch.setitem(DECISIONS, "crnn", DECISIONS[system])
     tuned = tune_as_published(config, clips, tags, reference)
     assert tuned.objective == "published"
-    assert tuned.decoding == decide_as_published(config, clips, tags, reference).decoding
-    found = [{event.label for event in decode_events(own, tuned.decoding)} for own in clips]
+    decision = decide_as_published(config, clips, tags, reference)
+    assert tuned.decoding == decision.decoding
+    found = [set(decision.tags(own)) for own in clips]
     right = sum(len(a & b) for a, b in zip(found, tags, strict=True))
     total = sum(map(len, found)) + sum(map(len, tags))
     assert tuned.score == pytest.approx(2 * right / total)
@@ -300,6 +340,19 @@ def test_choices_of_a_tuning_do_not_go_with_a_published_decision_stage(wang, tmp
 def test_wang_with_another_pooling_has_no_published_decision_stage():
     assert has_decision(WangConfig(n_classes=2))
     assert not has_decision(WangConfig(n_classes=2, pooling="max"))
+    assert not has_decision(WangConfig(n_classes=2, stages=(5, 5, 5)))
+
+
+def test_an_ensemble_with_a_member_without_a_decision_stage_has_none_in_any_order(wang, task):
+    (member,) = wang.bundle.members
+    for change in ({"pooling": "max"}, {"stages": (5, 5)}):
+        config = member.model_config.changed(**change)
+        other = replace(member, model_config=config, weights=config.build().state_dict())
+        for members in ((member, other), (other, member), (member, other, member)):
+            config = network_of(replace(wang.bundle, members=members))
+            with pytest.raises(SettingError, match=r"'wang' has no decision stage of its own"):
+                decide_as_published(config, *task)
+    assert has_decision(network_of(replace(wang.bundle, members=(member, member))))
 
 
 def test_a_network_without_a_decision_stage_of_its_own_is_refused(task):

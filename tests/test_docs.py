@@ -88,3 +88,17 @@ def test_the_card_shows_calibration_and_false_events_of_a_model_that_was_tuned_o
     assert "| -1.00 | 0.50 | 0.10 | 0.75 | - |" in text
     assert reliability({"supervision": "weak"}) == []
     assert reliability({"calibration": {"n_events": 0}}) == []
+
+
+def test_the_tags_of_systems_are_shown_beside_the_published_ones(build, monkeypatch):
+    from docs import systems
+    from earmark.experiments.run import RunResult
+
+    results = tuple(
+        RunResult(name, seed, "", {"published": {"tag_f_measure": score}}, {}, {}, {})
+        for name, seed, score in (("wang", 0, 0.25), ("wang", 1, 0.5), ("gccaps", 0, 0.75))
+    )
+    monkeypatch.setattr(systems, "load_results", {"esc50": results, "digits": (), "lungs": ()}.get)
+    rows = systems.tag_table().splitlines()
+    assert f"| GCCaps | 0.586 | 0.750 | {systems.UNKNOWN} | {systems.UNKNOWN} |" in rows
+    assert f"| Wang | - | 0.375 | {systems.UNKNOWN} | {systems.UNKNOWN} |" in rows

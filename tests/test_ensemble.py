@@ -111,6 +111,13 @@ KINDS = {
         log_mel_member(1),
     ],
     "10 and 12.5 frames per second": lambda: [log_mel_member(0, hop=0.025), log_mel_member(1)],
+    "6.25, 10 and 12.5 frames per second": lambda: [
+        log_mel_member(0, pools=SLOW),
+        log_mel_member(1, hop=0.025),
+        log_mel_member(2),
+        log_mel_member(3, hop=0.025),
+        log_mel_member(4, pools=SLOW),
+    ],
     "another sample rate": lambda: [log_mel_member(0), log_mel_member(1, rate=11000)],
     "a head on an encoder": lambda: [
         encoder_member(0),
@@ -311,9 +318,28 @@ def test_scores_on_other_grids_come_to_the_finest_in_any_order():
         expected = np.array([0.1 + 1.0, 0.2 + 1.0, 0.3 + 1.4, 0.4 + 1.4, 0.5 + 1.8]) / 3
         np.testing.assert_allclose(mean.scores[:, 0], expected)
         np.testing.assert_allclose(mean.clip_scores[:, 0], (0.5 + 1.4) / 3)
+
+
+def test_scores_on_three_grids_are_brought_to_the_finest_once_in_any_order():
+    """At 0.175 s, 10 frames per second have their second frame; by way of 12.5, the third."""
+    tables = {20: [0.1, 0.2, 0.3, 0.4, 0.5], 12.5: [0.5, 0.7, 0.9], 10: [0.0, 0.3, 0.9]}
+    networks = [
+        [FrameScores(np.array(own)[:, None], ["x"], FrameGrid(rate), clip_scores=[max(own)])]
+        for rate, own in tables.items()
+    ]
+    expected = np.array([0.1 + 0.5, 0.2 + 0.5, 0.3 + 0.7 + 0.3, 0.4 + 0.9 + 0.3, 0.5 + 1.8]) / 3
+    for order in itertools.permutations(networks):
+        (mean,) = mean_scores(order)
+        assert mean.grid == FrameGrid(20)
+        np.testing.assert_allclose(mean.scores[:, 0], expected)
+
+
+def test_scores_without_a_grid_are_no_part_of_an_ensemble():
+    fine = FrameScores([[0.5]], ["x"], FrameGrid(25), clip_scores=[0.5])
     edges = FrameScores([[0.5]], ["x"], edges=[0, 0.2], clip_scores=[0.5])
-    with pytest.raises(SettingError, match="from one frame grid to another"):
-        mean_scores([[fine], [edges]])
+    for pair in ([[fine], [edges]], [[edges], [fine]], [[edges], [edges]]):
+        with pytest.raises(SettingError, match="from one frame grid to another"):
+            mean_scores(pair)
 
 
 def test_clips_of_stores_are_predicted_with_the_store_of_each_members_features(tmp_path):
@@ -381,6 +407,18 @@ def test_thresholds_are_the_mean_in_log_odds_and_lengths_those_of_the_first(capl
     assert mean_decoding([one.decoding, none])["low"].clip_threshold == 0.0
     assert mean_decoding([Decoding.uniform(["x"], 1.0)] * 2)["x"].threshold == 1.0
     assert 0.5 < mean_decoding([Decoding.uniform(["x"], p) for p in (1.0, 0.5)])["x"].threshold < 1
+
+
+def test_segments_of_another_length_are_logged_as_other_lengths_are(caplog):
+    seconds = Decoding.uniform(LABELS, 0.5, segment=1.0)
+    one, other = (
+        made_bundle(log_mel_member()),
+        replace(made_bundle(log_mel_member()), decoding=seconds),
+    )
+    assert combine([one, one]).decoding == one.decoding
+    assert not caplog.text
+    assert combine([other, one]).decoding.segment == 1.0
+    assert "differ in the lengths of their decoding" in caplog.text
 
 
 def test_an_ensemble_of_ensembles_counts_every_network_once():

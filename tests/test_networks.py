@@ -1,5 +1,7 @@
 """Every registered network keeps the same promises."""
 
+from math import prod
+
 import numpy as np
 import pytest
 import torch
@@ -182,6 +184,21 @@ class TestEveryNetwork:
         assert convolutions <= counted["aten.convolution"] <= 1.3 * convolutions
         if name != "mlms":
             assert convolutions == counted["aten.convolution"]
+
+    def test_counts_the_operations_and_outputs_of_a_step_of_training(self, name, changes):
+        config = small(name, **changes)
+        network, n_clips, outputs = config.build(), 4, []
+        for module in network.modules():
+            if isinstance(module, Convolution):
+                module.register_forward_hook(lambda _, __, out: outputs.append(out[0].numel()))
+        counter = FlopCounterMode(display=False)
+        with counter, torch.no_grad():
+            network(torch.zeros(n_clips, 50, 20))
+        counted = counter.get_flop_counts()["Global"][torch.ops.aten.convolution] // 2
+        layers = [x for x in config.training_layers(50) if "convolution" in x.name]
+        operations = n_clips * sum(layer.operations for layer in layers)
+        assert operations <= counted <= (1.3 if name == "mlms" else 1) * operations
+        assert sum(outputs) == n_clips * sum(prod(layer.shape) for layer in layers)
 
     def test_knows_whether_classes_are_independent(self, name, changes):
         network = trained(name, changes)

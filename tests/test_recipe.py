@@ -3,6 +3,8 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -21,9 +23,18 @@ from earmark.experiments.dcase2017 import (
     read_classes,
     run_dcase2017,
 )
-from earmark.experiments.table3 import PAPER, SYSTEMS, estimate_plan
+from earmark.experiments.table3 import (
+    OUTPUTS,
+    PAPER,
+    PROGRAM,
+    SYSTEMS,
+    estimate_cost,
+    estimate_plan,
+)
 from earmark.formats.events import read_events
 from earmark.formats.tags import read_tags
+from earmark.nn.windows import even_starts
+from earmark.training.settings import PRESETS, Settings
 
 OVERRIDES = [*SMALL, "training.threads=1", "training.max_epochs=1"]
 N_CLIPS = {TRAINING: 60, TESTS["development"]: 10, TESTS["evaluation"]: 10}
@@ -123,8 +134,8 @@ def test_a_dry_run_prints_the_cost_and_needs_no_audio(home, tmp_path):
     done = run_table3(home, "--dry-run", "--configuration", "wang", "--seeds", "2")
     assert done.returncode == 0, done.stderr
     (row,) = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| wang")]
-    gmac, passes, hours = float(row[1]), row[2], float(row[3])
-    assert (gmac, passes) == (0.227, "57 x 1 x 2")
+    gmac, in_training, passes, hours = float(row[1]), float(row[2]), row[3], float(row[4])
+    assert (gmac, in_training, passes) == (0.227, 0.227, "57 x 1 x 2")
     # 57 clips of three passes each, 3 of validation and 20 of tests, in two runs
     assert hours == pytest.approx(2 * (3 * 57 + 3 + 20) * gmac / 23 / 3600, rel=0.01)
     assert "Table 3" not in done.stdout
@@ -138,6 +149,8 @@ def test_a_dry_run_prints_the_cost_and_needs_no_audio(home, tmp_path):
     [
         ((), "needs --audio and --out"),
         (("--table", "2", "--dry-run"), "are for --table 3"),
+        (("--dry-run", "--preset", "wang"), "--preset is for --table 2"),
+        (("--dry-run", "--preset", "paper"), "--preset is for --table 2"),  # the default of Table 2
         (("--dry-run", "--configuration", "wnag"), "did you mean 'wang'"),
         (("--dry-run", "--set", "model.stages=[2]"), "sets model.pooling, model.stages"),
     ],
@@ -148,6 +161,21 @@ def test_a_slip_in_the_options_of_table_3_is_explained(home, slip, message):
     assert message in done.stderr
 
 
+def test_presets_without_a_pooling_function_are_refused_for_table_2(home, tmp_path):
+    refused = set()
+    for name, settings in PRESETS.items():
+        # Without lists, a preset that is accepted fails at the next step.
+        with pytest.raises((SettingError, DataError)) as error:
+            run_dcase2017(tmp_path, tmp_path, tmp_path / "out", preset=name)
+        if "Table 2 compares pooling functions" in str(error.value):
+            refused.add(settings.model.network)
+            assert f"the preset {name!r} has none" in str(error.value)
+        else:
+            assert "There is no" in str(error.value)
+            assert hasattr(settings.model, "pooling")
+    assert refused == {"emsi", "mlms"}
+
+
 def test_full_width_costs_what_the_specification_says(dcase2017):
     plan = plan_table3(["linear, hierarchical", "wang", "surrey", "gccaps"])
     costs = estimate_plan(plan, **count_clips(dcase2017))
@@ -155,6 +183,35 @@ def test_full_width_costs_what_the_specification_says(dcase2017):
     assert gmac == {"linear, hierarchical": 5.15, "wang": 2.18, "surrey": 5.19, "gccaps": 4.87}
     assert costs["wang"].n_clips == 48613
     assert costs["linear, hierarchical"].memory == pytest.approx(5.8e9, rel=0.05)  # docs/speed.md
+
+
+def test_networks_on_windows_cost_what_their_windows_cost_in_training():
+    costs = {}
+    for name in ("mlms8", "emsi-like"):
+        settings = Settings.load(name, overrides=["training.max_epochs=1"]).for_classes(17)
+        costs[name] = (settings, estimate_cost(settings, 1000, 100, 10))
+    settings, cost = costs["mlms8"]
+    # Two windows of each net, of 3 to 27; the nets have 144 GMAC per 10 s of windows end to end.
+    n_samples = settings.model.windows
+    nets = [replace(settings.model, nets=(net,)) for net in settings.model.nets]
+    for net, window in zip(nets, n_samples, strict=True):
+        one, two = (
+            sum(x.operations for x in replace(net, train_windows=n).training_layers(500)[:-5])
+            for n in (1, 2)
+        )
+        assert two == 2 * one
+        assert len(even_starts(441_000, window)) >= 3
+    assert round(cost.operations / 1e9) == 249
+    assert round(cost.training_operations / 1e9, 1) == 32.5
+    expected = (3 * 1000 * cost.training_operations + 110 * cost.operations) / 35e9 / 3600
+    assert cost.core_hours == pytest.approx(expected)
+    settings, cost = costs["emsi-like"]
+    assert cost.training_operations == cost.operations
+    # 1, 2, 5 and 10 windows: each member has as many outputs as the one on the whole clip.
+    first = [x for x in settings.model.layers(500) if x.name.startswith("windows of 500 frames")]
+    outputs = (cost.memory - PROGRAM) / OUTPUTS / 4
+    at_once = settings.training.micro_batch or settings.training.batch_size
+    assert outputs == pytest.approx(4 * at_once * sum(prod(x.shape) for x in first), rel=0.01)
 
 
 def test_missing_audio_is_counted_and_left_out(home, done):

@@ -91,8 +91,12 @@ def recipe(
     ] = False,
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration.")] = 1,
     preset: Annotated[
-        str, typer.Option(help="With --table 2: one of {earmark.training.settings:PRESETS}.")
-    ] = "paper",
+        str | None,
+        typer.Option(
+            help="With --table 2: one of {earmark.training.settings:PRESETS} whose network has a "
+            "pooling function; by default paper.",
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override, such as training.max_epochs=20; may be repeated."),
@@ -107,6 +111,11 @@ def recipe(
     choose("recipe", task, ("dcase2017",))
     if table == 2 and (fast or dry_run):
         raise SettingError("--fast and --dry-run are for --table 3; leave them out.")
+    if table == 3 and preset is not None:
+        raise SettingError(
+            "--preset is for --table 2; in Table 3 every system has its own. "
+            f"Leave it out, or choose systems with --configuration. Got {preset!r}."
+        )
     chosen: dict[str, Any] = {"seeds": seeds, "overrides": overrides or ()}
     where: dict[str, Any] = {"processes": processes, "device": device}
     if dry_run:
@@ -116,7 +125,7 @@ def recipe(
     elif table == 3:
         _print_table3(lists, audio, out, configurations, fast, as_json, chosen, where)
     else:
-        _print_table2(lists, audio, out, configurations, preset, as_json, chosen | where)
+        _print_table2(lists, audio, out, configurations, preset or "paper", as_json, chosen | where)
 
 
 def _print_table2(

@@ -28,11 +28,15 @@ def ensemble(
     if (valid is None) != (audio is None):
         raise SettingError("--valid and --audio go together: the tags, and their recordings.")
     detector = combined(models, device, encoder=encoder)
+    is_tuned = valid is not None or len(models) == 1  # one model stays as it is
     outcome = "thresholds are the mean of the models', in log-odds, and not tuned"
+    if len(models) == 1:
+        outcome = "one model, thresholds unchanged"
     if valid is not None and audio is not None:
         detector, tuned = api.tune(detector, valid, audio)
         outcome = describe_tuning(tuned)
     detector.save(out)
-    print(f"{out}: {len(detector.bundle.members)} networks; {outcome}")
-    if valid is None:
+    n_networks = len(detector.bundle.members)
+    print(f"{out}: {n_networks} network{'s' * (n_networks > 1)}; {outcome}")
+    if not is_tuned:
         print(f"next: earmark tune --model {out} --valid TAGS --audio FOLDER")

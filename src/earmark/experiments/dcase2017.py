@@ -105,7 +105,7 @@ def run_dcase2017(
         out: folder for tables, results and models; called again, an interrupted recipe resumes.
         configurations: some of `CONFIGURATIONS`; all by default.
         seeds: runs per configuration.
-        preset: of the settings.
+        preset: of the settings, one whose network has a pooling function.
         overrides: of the preset, such as "training.max_epochs=20".
         processes: runs at a time; if there are several, each has one thread.
         device: where networks are trained: "auto", "cpu", "cuda" or "cuda:1".
@@ -120,6 +120,11 @@ def run_dcase2017(
     """
     chosen = [choose("configuration", x, CONFIGURATIONS) for x in configurations or CONFIGURATIONS]
     base, own = Settings.load(preset, overrides=overrides), Settings.load(preset)
+    if not base.model.pooling_name:
+        raise SettingError(
+            f"Table 2 compares pooling functions, and the network {base.model.network!r} of the "
+            f"preset {preset!r} has none; choose a preset whose network has one, such as 'paper'."
+        )
     for section, name in (setting.split(".") for setting in OWN):
         changed, default = (getattr(getattr(of, section), name) for of in (base, own))
         if changed != default:

@@ -7,8 +7,9 @@ set, from the authors' abstracts and the challenge's result page. Measured figur
 runs, with the decision stage that a system was published with ("own") and with one for all
 ("shared": the tuning `clip_and_frame`).
 
-A cost is arithmetic: multiply-adds of one clip, three times as many in training, times clips and
-epochs, at a stated throughput. It is an upper bound where a training stops early.
+A cost is arithmetic: multiply-adds of one clip, in training three times those of its forward pass
+there, times clips and epochs, at a stated throughput. It is an upper bound where a training stops
+early.
 """
 
 from collections.abc import Iterable, Mapping
@@ -119,11 +120,12 @@ def measured_pair(
 class Cost(NamedTuple):
     """What all runs of a configuration take.
 
-    >>> Cost(5.2e9, 48_613, 20, 1, 400.0, 5.7e9, 4.2e9).core_hours
+    >>> Cost(5.2e9, 5.2e9, 48_613, 20, 1, 400.0, 5.7e9, 4.2e9).core_hours
     400.0
     """
 
     operations: float  # multiply-adds of the forward pass of one clip
+    training_operations: float  # the same in training, where a network may take fewer windows
     n_clips: int  # that are trained on
     n_epochs: int  # at most
     n_runs: int
@@ -151,13 +153,18 @@ def estimate_cost(
     n_frames = settings.features.grid.count(CLIP)
     operations = settings.model.operations(n_frames)
     training = settings.training.for_clips(n_train)
-    passes = training.max_epochs * (3 * n_train + n_valid) + n_test
-    seconds = passes * operations / THROUGHPUT[0 if operations > LARGE else 1]
-    outputs = sum(prod(layer.shape) for layer in settings.model.layers(n_frames))
+    layers = settings.model.training_layers(n_frames)
+    training_operations = sum(layer.operations for layer in layers)
+    of_training = training.max_epochs * 3 * n_train * training_operations
+    of_prediction = (training.max_epochs * n_valid + n_test) * operations
+    throughput = THROUGHPUT[0 if operations > LARGE else 1]
+    seconds = (of_training + of_prediction) / throughput
+    outputs = sum(prod(layer.shape) for layer in layers)
     at_once = min(training.micro_batch or training.batch_size, n_train)
     n_values = n_frames * settings.features.n_features
     return Cost(
         operations,
+        training_operations,
         n_train,
         training.max_epochs,
         n_runs,
@@ -193,13 +200,15 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
         costs: configuration -> its cost.
         processes: runs at a time, which share the disk, but not the memory.
 
-    >>> print(cost_statement({"wang": Cost(2e9, 50_000, 50, 1, 250.0, 3e9, 4e9)}).splitlines()[-1])
+    >>> cost = Cost(2e9, 2e9, 50_000, 50, 1, 250.0, 3e9, 4e9)
+    >>> print(cost_statement({"wang": cost}).splitlines()[-1])
     In all 250 core-hours (10.4 days on one core, if none stops early), 3.0 GB of memory, ...
     """
     rows = tuple(
         (
             name,
             f"{cost.operations / 1e9:.3g}",
+            f"{cost.training_operations / 1e9:.3g}",
             f"{cost.n_clips:,} x {cost.n_epochs} x {cost.n_runs}",
             _short(cost.core_hours),
             f"{cost.memory / 1e9:.1f} GB",
@@ -207,7 +216,10 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
         )
         for name, cost in costs.items()
     )
-    columns = ("", "GMAC per clip", "clips x epochs x runs", "core-hours", "memory", "features")
+    columns = (
+        "", "GMAC per clip", "in training", "clips x epochs x runs", "core-hours", "memory",
+        "features",
+    )  # fmt: skip
     table = TextTable("Cost, at most", columns, rows).to_markdown()
     total = sum(cost.core_hours for cost in costs.values())
     memory = processes * max((cost.memory for cost in costs.values()), default=0.0)
@@ -216,7 +228,8 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
     large, small = (rate / 1e9 for rate in THROUGHPUT)
     return (
         f"{table}\n\n"
-        f"A training clip is three forward passes. The throughput is {large:g} GMAC per second and "
+        "A training clip is three forward passes in training, where a network on windows may take "
+        f"fewer of them. The throughput is {large:g} GMAC per second and "
         f"core for networks above {LARGE / 1e9:g} GMAC per clip and {small:g} for others, as "
         "measured with the presets paper and fast (docs/speed.md); networks with very short "
         "filters may be slower. Memory is estimated from the outputs of all layers.\n\n"

@@ -25,7 +25,7 @@ from earmark.inference.model_file import Bundle, load_bundle
 logger = logging.getLogger(__name__)
 
 _EPSILON = 1e-6  # probabilities are clipped to this before their log-odds are taken
-_LENGTHS = ("median", "min_duration", "max_gap")
+_LENGTHS = ("median", "min_duration", "max_gap", "segment")
 
 
 def ensemble(

@@ -236,6 +236,19 @@ class Emsi(Network):
         shape = (config.n_frames(n_input_frames), config.n_classes)
         return [*rows, Layer("mean of the members", shape)]
 
+    def training_layers(self, n_input_frames: int) -> list[Layer]:
+        """See `Network.training_layers`: all windows, as in inference."""
+        *rows, mean = self.layers(n_input_frames)
+        counts = [len(regular_starts(n_input_frames, *member)) for member in self.config.members]
+        n_each = len(rows) // len(counts)  # members have the same layers
+        return [
+            *(
+                row._replace(shape=(counts[at // n_each], *row.shape))
+                for at, row in enumerate(rows)
+            ),
+            mean,
+        ]
+
     @property
     def time_pool(self) -> int:
         """See `Network.time_pool`."""

@@ -408,17 +408,42 @@ class Mlms(Network):
 
     def layers(self, n_input_frames: int) -> list[Layer]:
         """Return the layers of all nets and of the classifier, with the operations of a clip."""
-        config, rows = self.config, []
+        config = self.config
         n_samples, second = n_input_frames * config.n_samples, config.second * config.n_samples
-        for net, window in zip(self.nets, config.windows, strict=True):
-            starts, _ = place_windows(n_samples, window, second, localise=True)
-            for layer in cast("SampleNet", net).describe(window, len(starts)):
-                rows.append(layer._replace(name=f"windows of {window} samples, {layer.name}"))
-        n_features = len(self.nets) * self._n_features
-        n_rows = 1 + pooled_length(n_samples, second)
-        *hidden, output = self.classifier.describe(n_features, n_rows)
+        counts = [
+            len(place_windows(n_samples, window, second, localise=True)[0])
+            for window in config.windows
+        ]
+        nets, (*hidden, output) = self._describe(counts, 1 + pooled_length(n_samples, second))
         shape = (config.n_frames(n_input_frames), config.n_classes)
-        return [*rows, *hidden, output._replace(shape=shape)]
+        return [*(row for own in nets for row in own), *hidden, output._replace(shape=shape)]
+
+    def training_layers(self, n_input_frames: int) -> list[Layer]:
+        """See `Network.training_layers`: the windows that are drawn, and no seconds."""
+        config = self.config
+        counts = [
+            len(even_starts(n_input_frames * config.n_samples, window)) for window in config.windows
+        ]
+        if config.train_windows:
+            counts = [min(count, config.train_windows) for count in counts]
+        nets, classifier = self._describe(counts, 1)
+        rows = [
+            row._replace(shape=(count, *row.shape))
+            for count, own in zip(counts, nets, strict=True)
+            for row in own
+        ]
+        return [*rows, *classifier]
+
+    def _describe(self, counts: list[int], n_rows: int) -> tuple[list[list[Layer]], list[Layer]]:
+        """Return the layers of each net for a number of windows, and those of the classifier."""
+        nets = [
+            [
+                layer._replace(name=f"windows of {window} samples, {layer.name}")
+                for layer in cast("SampleNet", net).describe(window, count)
+            ]
+            for net, window, count in zip(self.nets, self.config.windows, counts, strict=True)
+        ]
+        return nets, self.classifier.describe(len(nets) * self._n_features, n_rows)
 
     @property
     def time_pool(self) -> int:

@@ -228,6 +228,15 @@ class NetworkConfig(ABC):
         """
         return _on_meta(self).layers(n_input_frames)
 
+    def training_layers(self, n_input_frames: int) -> list[Layer]:
+        """Return `Network.training_layers` without allocating a network.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=17).training_layers(500)[-1].shape
+        (125, 17)
+        """
+        return _on_meta(self).training_layers(n_input_frames)
+
 
 def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list | tuple) else value
@@ -326,6 +335,18 @@ class Network(nn.Module, ABC):
         >>> [layer.shape for layer in Model(ModelConfig(n_classes=17)).layers(500)][-2:]
         [(125, 256), (125, 17)]
         """
+
+    def training_layers(self, n_input_frames: int) -> list[Layer]:
+        """Return the same of a step of training, per clip; shapes are those of all outputs.
+
+        A network on windows has theirs in front, (windows, maps, frames, mels), and may take fewer
+        windows than in inference.
+
+        >>> from earmark.nn.emsi import EmsiConfig
+        >>> EmsiConfig(n_classes=17, windows=(100,)).build().training_layers(500)[0].shape
+        (5, 32, 100, 80)
+        """
+        return self.layers(n_input_frames)
 
     @property
     @abstractmethod

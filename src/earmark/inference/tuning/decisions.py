@@ -12,24 +12,26 @@ that they last as long on any frame grid; "n frames or fewer are dropped" become
 just above n frames.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import FrameScores
+from earmark.frames import Floats, FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.model_file import Bundle
+from earmark.inference.segments import pool_segments
 from earmark.inference.tuning.event_search import SearchGrid
 from earmark.inference.tuning.tune import PUBLISHED, ClassReport, TuningResult, tune_decoding
 from earmark.metrics.clip import clip_scores
 from earmark.nn.network import NetworkConfig
+from earmark.nn.wang import WangConfig
 
-VERSION = 1  # of all stages, in fingerprints of results; raise it when a stage changes
+VERSION = 2  # of all stages, in fingerprints of results; raise it when a stage changes
 ANY = 1e-9  # a threshold that every score but 0 reaches
-NEVER = 1.0  # one that hardly any score reaches
+HIGHEST = 1.0  # one that hardly any score reaches
 JUST_ABOVE = 1e-3  # seconds: far less than a frame
 SURREY_FRAME = 664 / 16000  # seconds
 GCCAPS_FRAME = 8 * SURREY_FRAME
@@ -109,33 +111,30 @@ def decide_gccaps(
 
 
 def decide_emsi(scores: Sequence[FrameScores], tags: Tags, reference: Reference | None) -> Decision:
-    """Return ours for EMSI-like: thresholds of frames and of clips per class, 0.5 s at least.
+    """Return ours for EMSI-like: thresholds of clips and of frames per class, 0.5 s at least.
 
-    Its shortest windows are whole seconds, and so is what it decides: on a finer frame grid, a
-    frame that two of them share would make an event begin in the second before. Searched for the
-    least error rate of segments, or, on tags, for the best micro F1 of clips.
+    A class is reported only where the clip-level score reaches its clip-level threshold, the one of
+    its tags; given these, the thresholds of frames are searched for the least error rate of
+    segments, or, on tags, for the best micro F1 of clips. Its shortest windows are whole seconds,
+    and so is what it decides: on a finer frame grid, a frame that two of them share would make an
+    event begin in the second before.
     """
+    clip_thresholds = search_tag_thresholds(scores, tags)
     start = Decoding.uniform(scores[0].labels, min_duration=0.5, segment=1.0)
-    found = _search(scores, tags, reference, start, "f_measure")
-    return Decision(found, search_tag_thresholds(scores, tags), supervision=_source(reference))
+    found = _search(scores, tags, reference, start, clip_thresholds, "f_measure")
+    return Decision(found, clip_thresholds, supervision=_source(reference))
 
 
 def decide_mlms(scores: Sequence[FrameScores], tags: Tags, reference: Reference | None) -> Decision:
-    """Return ours for MLMS8: one threshold per class for segments of 1 s.
+    """Return ours for MLMS8: one threshold per class for segments of 1 s, none for clips.
 
     Searched for the least error rate of segments, or, on tags, of clips.
     """
     start = Decoding.uniform(scores[0].labels, segment=1.0)
-    # Without a say of the clip-level scores: a threshold of these is no part of it.
-    alike = [
-        FrameScores(own.scores, own.labels, own.grid, duration=own.duration,
-                    clip_scores=np.ones(len(own.labels)))
-        for own in scores
-    ]  # fmt: skip
-    found = _search(alike, tags, reference, start, "error_rate")
-    rules = tuple(replace(rule, clip_threshold=0.0) for rule in found.rules)
+    without = (0.0,) * len(start.labels)
+    found = _search(scores, tags, reference, start, without, "error_rate")
     thresholds = search_tag_thresholds(scores, tags)
-    return Decision(Decoding(found.labels, rules), thresholds, supervision=_source(reference))
+    return Decision(found, thresholds, supervision=_source(reference))
 
 
 def search_tag_thresholds(scores: Sequence[FrameScores], tags: Tags) -> tuple[float, ...]:
@@ -153,11 +152,11 @@ def search_tag_thresholds(scores: Sequence[FrameScores], tags: Tags) -> tuple[fl
     start = Decoding.uniform(labels, ANY)
     found = tune_decoding(
         scores, tags=tags, start=start, threshold_from="start", objective="f_measure",
-        bounds=(ANY, NEVER),
+        bounds=(ANY, HIGHEST),
     )  # fmt: skip
     known = {label for of_clip in tags for label in of_clip}
     return tuple(
-        max(ANY, found.decoding[label].clip_threshold) if label in known else NEVER
+        max(ANY, found.decoding[label].clip_threshold) if label in known else HIGHEST
         for label in labels
     )
 
@@ -167,21 +166,45 @@ def _search(
     tags: Tags,
     reference: Reference | None,
     start: Decoding,
+    clip_thresholds: Sequence[float],
     objective_of_tags: str,
 ) -> Decoding:
-    """Return thresholds per class and nothing else: from events for ER, or else from tags."""
+    """Return thresholds per class, given those of clips: from events for ER, or else from tags."""
+    segments = [pool_segments(own, start.segment) for own in scores]
+    # Where a clip-level threshold is not reached, the frames have nothing to decide: 0 is below
+    # every threshold of the search. Elsewhere no clip-level score is left that could.
+    given = [
+        FrameScores(
+            np.where(_clip_scores(own) >= clip_thresholds, own.scores, 0.0),
+            own.labels,
+            own.grid,
+            duration=own.duration,
+            clip_scores=np.ones(len(own.labels)),
+        )
+        for own in segments
+    ]
+    plain = start.with_segment(0.0)
     if reference is None:
-        return tune_decoding(scores, tags=tags, start=start, objective=objective_of_tags).decoding
-    found = tune_decoding(
-        scores,
-        reference=reference,
-        start=start,
-        objective="error_rate",
-        search_grid=SearchGrid((0.0,), (1.0,), (0.0,), (start.rules[0].min_duration,)),
-        shrinkage=0.0,
-        n_folds=0,
-    )
-    return found.decoding
+        found = tune_decoding(given, tags=tags, start=plain, objective=objective_of_tags).decoding
+    else:
+        found = tune_decoding(
+            given,
+            reference=reference,
+            start=plain,
+            objective="error_rate",
+            search_grid=SearchGrid((0.0,), (1.0,), (0.0,), (start.rules[0].min_duration,)),
+            shrinkage=0.0,
+            n_folds=0,
+        ).decoding
+    pairs = zip(found.rules, clip_thresholds, strict=True)
+    rules = tuple(replace(rule, clip_threshold=threshold) for rule, threshold in pairs)
+    return Decoding(found.labels, rules).with_segment(start.segment)
+
+
+def _clip_scores(scores: FrameScores) -> Floats:
+    """Return the clip-level scores of each frame, (frames, classes)."""
+    # `clip_level` raises where there are none.
+    return scores.clip_level() if scores.clip_scores is None else scores.clip_scores
 
 
 def _source(reference: Reference | None) -> str:
@@ -202,31 +225,34 @@ def has_decision(config: NetworkConfig) -> bool:
     """Return whether a network was published with a decision stage that Earmark has.
 
     That of Wang's pools segments by linear softmax as the network pools clips: with another pooling
-    function it would be another stage.
+    function, or with hierarchical pooling, it would be another stage.
 
     >>> from earmark.nn.model import ModelConfig
     >>> has_decision(ModelConfig(n_classes=17))
     False
     """
-    by_linear_softmax = config.pooling_name == "linear"
-    return config.network in DECISIONS and (config.network != "wang" or by_linear_softmax)
+    if isinstance(config, WangConfig):
+        return config.pooling == "linear" and not config.stages
+    return config.network in DECISIONS
 
 
 def network_of(bundle: Bundle) -> NetworkConfig:
-    """Return the configuration of a model's network; of an ensemble, that of its members.
+    """Return the configuration of a model's network; of an ensemble, that of its first member.
+
+    A member without a decision stage comes before others, so that the ensemble has none either.
 
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
     >>> network_of(load_bundle(BUNDLED)).network
     'crnn'
     """
-    configs = {member.model_config.network: member.model_config for member in bundle.members}
-    if len(configs) > 1:
+    configs = [member.model_config for member in bundle.members]
+    names = dict.fromkeys(config.network for config in configs)
+    if len(names) > 1:
         raise SettingError(
             "An ensemble of different networks was not published as one, and has no decision stage "
-            f"of its own. Got {', '.join(configs)}."
+            f"of its own. Got {', '.join(names)}."
         )
-    (config,) = configs.values()
-    return config
+    return min(configs, key=has_decision)
 
 
 def decide_as_published(
@@ -252,7 +278,7 @@ def decide_as_published(
     if not has_decision(config):
         raise SettingError(
             f"The network {config.network!r} has no decision stage of its own; there is one for "
-            f"{', '.join(DECISIONS)} (wang with linear pooling)."
+            f"{', '.join(DECISIONS)} (wang with single-level linear pooling)."
         )
     if not scores:
         raise SettingError("A decision stage needs the scores of one clip or more.")
@@ -267,6 +293,9 @@ def tune_as_published(
     start: Decoding | None = None,
 ) -> TuningResult:
     """Return the same as the result of a tuning, with the F1 of tags before and after.
+
+    Tags are those of the decision stage, which need not be the labels of the events that it finds;
+    before, with `start`, they are these labels.
 
     Args:
         config: of the network.
@@ -283,18 +312,17 @@ def tune_as_published(
     """
     decision = decide_as_published(config, scores, tags, reference)
     labels = decision.decoding.labels
-    truth = {str(at): own for at, own in enumerate(tags)}
+    wanted = {str(at): own for at, own in enumerate(tags)}
 
-    def scored(decoding: Decoding) -> tuple[float, dict[str, float]]:
-        found = {
-            str(at): sorted({event.label for event in decode_events(own, decoding)})
-            for at, own in enumerate(scores)
-        }
-        result = clip_scores(truth, found, labels=labels, empty_as_zero=True)
+    def scored(found: Iterable[Collection[str]]) -> tuple[float, dict[str, float]]:
+        estimate = {str(at): own for at, own in enumerate(found)}
+        result = clip_scores(wanted, estimate, labels=labels, empty_as_zero=True)
         by_class = {x: own["f_measure"]["f_measure"] for x, own in result.class_wise.items()}
         return result.overall["f_measure"]["f_measure"], by_class
 
-    before, after = scored(start or Decoding.uniform(labels)), scored(decision.decoding)
+    first = start or Decoding.uniform(labels)
+    before = scored({event.label for event in decode_events(own, first)} for own in scores)
+    after = scored(decision.tags(own) for own in scores)
     counts = {label: sum(label in own for own in tags) for label in labels}
     classes = {
         x: ClassReport(counts[x], len(tags) - counts[x], before[1][x], after[1][x]) for x in labels
