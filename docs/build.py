@@ -141,7 +141,7 @@ def main() -> None:
         path = REPO / page
         first, *rest = path.read_text().split(BEGIN)
         parts = [
-            f"{BEGIN}\n\n{make_part()}\n{END}{old.split(END)[1]}"
+            f"{BEGIN}\n\n{make_part()}\n{END}{old.partition(END)[2]}"
             for make_part, old in zip(makers, rest, strict=True)
         ]
         atomic_write(path, (first + "".join(parts)).encode())

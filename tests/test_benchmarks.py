@@ -22,4 +22,8 @@ def test_every_benchmark_has_its_place_in_a_page(monkeypatch):
     main = import_module("benchmarks.__main__")
     for name, benchmark in main.BENCHMARKS.items():
         page = (FOLDER.parent / benchmark.page).read_text()
-        assert f"<!-- made by `make bench`: {name} -->" in page
+        _, begin, rest = page.partition(f"<!-- made by `make bench`: {name} -->")
+        assert begin, name
+        own, end, _ = rest.partition(main.END)
+        assert end, name
+        assert "<!--" not in own, name  # the next part begins after its end
