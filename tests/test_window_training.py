@@ -1,4 +1,4 @@
-"""Networks on windows from training to events: presets, their own loss, model files, hours."""
+"""Networks on windows from training to events: presets, their own loss, model files, long audio."""
 
 from pathlib import Path
 
@@ -177,20 +177,35 @@ def test_some_of_its_classes_score_as_among_all(tones, trained):
     np.testing.assert_allclose(got.scores[:, 0], want.scores[:, column], atol=1e-6)
 
 
+def pieces_of_noise(n_pieces, n_features, first=0):
+    """Yield pieces of 2 s, each with its own seed."""
+    for number in range(first, first + n_pieces):
+        generator = torch.Generator().manual_seed(number)
+        yield torch.randn(100, n_features, generator=generator)
+
+
 def test_scores_of_a_long_recording_come_while_it_is_read(trained):
-    """A quarter of an hour: no more than some windows of 3 s are held."""
+    """A quarter of an hour, of which no more than some windows of 3 s are held."""
     detector, _ = trained
     n_features, read, ahead = detector.bundle.model_config.n_features, 0, []
 
     def features():
         nonlocal read
-        for _ in range(450):
-            read += 100
-            yield torch.zeros(100, n_features)
+        for piece in pieces_of_noise(450, n_features):
+            read += len(piece)
+            yield piece
 
-    scored = 0
+    pieces = []
     for piece, _ in detector.stream(features()):
-        scored += 4 * len(piece)
-        ahead.append(read - scored)
-    assert scored == read == 45_000
+        pieces.append(piece)
+        ahead.append(read - 4 * sum(map(len, pieces)))
+    scores = np.concatenate(pieces)
+    assert 4 * len(scores) == read == 45_000
     assert max(ahead) < 10_000
+    # Ten minutes in, they are those of that part alone, except near its ends.
+    part = np.concatenate([own for own, _ in detector.stream(pieces_of_noise(20, n_features, 300))])
+    margin = 2 * round(12.5 * detector.bundle.window)
+    assert part.std() > 1e-4
+    np.testing.assert_allclose(
+        scores[7500 + margin : 8000 - margin], part[margin:-margin], atol=1e-6
+    )

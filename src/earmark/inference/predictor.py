@@ -5,7 +5,9 @@ Detection, tuning, validation and comparison all go through `Predictor`, on any 
 Conventions: a recording longer than the network's window is cut into overlapping windows, in
 constant memory; where windows overlap their frame-level scores are averaged, those near the middle
 of a window counting most. The clip-level score of a frame is the highest of the windows over it. A
-recording that fits into one window is processed once, as in training.
+recording that fits into one window is processed once, as in training. Of a network that scores
+segments, such as seconds (`NetworkConfig.segment`), windows begin where a segment does, counted
+from the begin of the recording; so segments are the same in all windows.
 
 What a network encodes, mostly convolutions, runs over strips of several windows, one strip per
 thread while the next is read; what it classifies, such as by a recurrent layer, takes each window
@@ -15,6 +17,7 @@ several threads at once.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import lcm
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -103,7 +106,11 @@ class Predictor:
         self._step = pool // model.encoder_pool  # encoded frames per output frame
         n_frames = max(1, pooled_length(window, pool))  # all that a clip of this length has
         self._window = n_frames * self._step  # in encoded frames
-        self._hop = max(1, n_frames // 2) * self._step
+        half = max(1, n_frames // 2)
+        unit = lcm(model.config.segment, pool) // pool  # output frames, and whole segments
+        unit = unit if unit <= n_frames else 1
+        self._unit = unit * self._step
+        self._hop = max(unit, half // unit * unit) * self._step
         self._strip = max(1, STRIP // pool) * pool
 
     def predict(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[Scores]:
@@ -167,7 +174,7 @@ class Predictor:
             yield self._cut(kept[:whole], number, start)
             if whole < len(kept):
                 first = len(kept) - window
-                first += -first % self._step  # where an output frame begins
+                first += -first % self._unit  # where an output frame or a segment begins
                 yield self._one(kept[first:], number, start + first)
 
     def _cut(self, frames: Tensor, number: int, start: int) -> _Windows:
