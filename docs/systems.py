@@ -18,9 +18,9 @@ from earmark.experiments.run import RunResult
 from earmark.experiments.table import Comparison, compare_results, list_tunings, summary_text
 from earmark.experiments.table3 import (
     CLIP,
-    DECISIONS,
+    DECISION_TUNINGS,
     PAPER,
-    SYSTEMS,
+    PUBLISHED_SYSTEMS,
     Figures,
     System,
     measured_pair,
@@ -64,7 +64,7 @@ SPECIFIED: Mapping[str, Specified] = {
 def sizes() -> str:
     """Return parameters and multiply-adds of every preset beside the specification's."""
     rows = []
-    for name in SYSTEMS:
+    for name in PUBLISHED_SYSTEMS:
         for preset in (x for x in PRESETS if x == name or x.startswith(f"{name}-")):
             settings, wanted = PRESETS[preset].for_classes(N_CLASSES), SPECIFIED[preset]
             features, config = settings.features, settings.model
@@ -136,8 +136,8 @@ def load_comparisons(kind: str) -> dict[str, Comparison]:
 def table_3() -> str:
     """Return Table 3: published figures, and measured ones on every kind of data."""
     rows = []
-    for name, system in (*SYSTEMS.items(), *PAPER.items()):
-        own = name in SYSTEMS
+    for name, system in (*PUBLISHED_SYSTEMS.items(), *PAPER.items()):
+        own = name in PUBLISHED_SYSTEMS
         cells = [_text(figures, "-") for figures in (system.development, system.evaluation)]
         for kind in KINDS:
             comparisons = load_comparisons(kind)
@@ -145,11 +145,11 @@ def table_3() -> str:
                 _text(measured_pair(comparisons, name, tuning), UNKNOWN)
                 if own or decision == "shared"
                 else "-"
-                for decision, tuning in DECISIONS.items()
+                for decision, tuning in DECISION_TUNINGS.items()
             ]
         rows.append((_title(name, system), *cells))
     columns = ("", "DCASE, dev.", "DCASE, eval.")
-    columns += tuple(f"{kind}, {decision}" for kind in KINDS for decision in DECISIONS)
+    columns += tuple(f"{kind}, {decision}" for kind in KINDS for decision in DECISION_TUNINGS)
     title = "ER / F1 of 1 s segments: published figures, and our means over runs in fast width"
     return TextTable(title, columns, tuple(rows)).to_markdown()
 
@@ -158,8 +158,8 @@ def details() -> str:
     """Return more scores of every system on every kind of data, with the shared decision stage."""
     rows = []
     for kind in KINDS:
-        comparison = load_comparisons(kind).get(DECISIONS["shared"])
-        for name, system in (*SYSTEMS.items(), *PAPER.items()):
+        comparison = load_comparisons(kind).get(DECISION_TUNINGS["shared"])
+        for name, system in (*PUBLISHED_SYSTEMS.items(), *PAPER.items()):
             metrics = comparison.summaries.get(name) if comparison else None
             texts = [UNKNOWN if metrics is None else summary_text(metrics[x]) for x in DETAILS]
             n_runs = 0 if metrics is None else len(metrics["er"].values)
@@ -172,11 +172,11 @@ def details() -> str:
 def tag_table() -> str:
     """Return the F1 of tags of each system with its own decision stage, and the published one."""
     rows = []
-    for name, system in SYSTEMS.items():
+    for name, system in PUBLISHED_SYSTEMS.items():
         cells = []
         for kind in KINDS:
             values = [
-                result.scores[DECISIONS["own"]]["tag_f_measure"]
+                result.scores[DECISION_TUNINGS["own"]]["tag_f_measure"]
                 for result in load_results(kind)
                 if result.configuration == name
             ]
@@ -189,11 +189,15 @@ def tag_table() -> str:
 
 def _title(name: str, system: System) -> str:
     """Return the name of a row; the paper's network is ours in measured cells."""
-    return system.title if name in SYSTEMS else name.replace("single", "single-level") + " (ours)"
+    return (
+        system.title
+        if name in PUBLISHED_SYSTEMS
+        else name.replace("single", "single-level") + " (ours)"
+    )
 
 
 def _text(figures: Figures | None, without: str) -> str:
     return without if figures is None else f"{figures[0]:.2f} / {figures[1]:.3f}"
 
 
-PARTS = (table_3, sizes, *(partial(layers, name) for name in SYSTEMS), details, tag_table)
+PARTS = (table_3, sizes, *(partial(layers, name) for name in PUBLISHED_SYSTEMS), details, tag_table)
