@@ -13,7 +13,7 @@ from statistics import median
 
 from earmark.experiments.compare import DIFFERENCES, TABLE, read_results, save_run_figure
 from earmark.experiments.configurations import list_pairs, read_configurations
-from earmark.experiments.dcase2017 import CONFIGURATIONS, PUBLISHED, Row, paper_table
+from earmark.experiments.dcase2017 import CONFIGURATIONS, TABLE_2, Row, paper_table
 from earmark.experiments.run import RunResult
 from earmark.experiments.table import (
     Comparison,
@@ -84,7 +84,7 @@ def paper_rows() -> dict[str, Comparison | Mapping[str, Row]]:
     return {
         "ours, clip_and_frame": compare("pooling", "clip_and_frame"),
         "ours, clip": compare("pooling", "clip"),
-        **{f"paper, {test}": rows for test, rows in PUBLISHED.items()},
+        **{f"paper, {test}": rows for test, rows in TABLE_2.items()},
     }
 
 

@@ -131,6 +131,15 @@ def loaded_by(code: str, *modules: str) -> list[str]:
     return run(f"import sys; {code}; print([m for m in {modules} if m in sys.modules])")
 
 
+@pytest.mark.parametrize("name", ["SYSTEMS", "DECISIONS", "PUBLISHED", "NEVER"])
+def test_a_word_of_the_published_systems_names_one_constant(name):
+    """Systems, decisions and published figures occur in training, tuning and experiments alike."""
+    constant = re.compile(rf"^{name}\b.* = ", re.M)
+    bound = [str(path.relative_to(SRC)) for path in sorted(SRC.rglob("*.py"))
+             if constant.search(path.read_text())]  # fmt: skip
+    assert len(bound) <= 1, f"{name} is bound in {bound}: one name for one thing"
+
+
 def test_loading_a_detector_does_not_import_the_scorer_or_the_trainer():
     unwanted = ("earmark.metrics", "earmark.training", "lightning_fabric", "matplotlib")
     assert loaded_by("import earmark; earmark.load()", *unwanted) == "[]"

@@ -111,12 +111,12 @@ def test_a_fitted_calibration_holds_on_other_clips_at_every_sensitivity(supervis
     assert result.calibration.clip == pytest.approx(2.0, abs=0.4)
     others, tags, _ = simulated(500, 1)
     for sensitivity in (-1, 0, 1):
-        estimate, truth = {}, {}
+        estimate, reference = {}, {}
         for at, (scores, own) in enumerate(zip(others, tags, strict=True)):
             events = decode_events(scores, decoding.shifted(sensitivity))
             estimate[str(at)] = result.calibration.apply(events, scores)
-            truth[str(at)] = own
-        assert calibration_scores(truth, estimate).ece < 0.06
+            reference[str(at)] = own
+        assert calibration_scores(reference, estimate).ece < 0.06
 
 
 def test_weights_are_never_negative_but_the_intercept():

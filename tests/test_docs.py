@@ -102,3 +102,14 @@ def test_the_tags_of_systems_are_shown_beside_the_published_ones(build, monkeypa
     rows = systems.tag_table().splitlines()
     assert f"| GCCaps | 0.586 | 0.750 | {systems.UNKNOWN} | {systems.UNKNOWN} |" in rows
     assert f"| Wang | - | 0.375 | {systems.UNKNOWN} | {systems.UNKNOWN} |" in rows
+
+
+def test_every_preset_of_ours_and_of_the_systems_is_in_the_table_of_training():
+    from earmark.training.settings import PRESETS
+
+    rows = [x for x in (REPO / "docs/training.md").read_text().splitlines() if x.startswith("| `")]
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
+    base = {re.sub("-(fast|native)$", "", name) for name in PRESETS}
+    assert base <= named, f"docs/training.md lacks {base - named}"
+    variants = {name for name in PRESETS if name not in base}
+    assert len(variants) == 8 and all(name.rpartition("-")[0] in base for name in variants)

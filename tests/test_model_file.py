@@ -23,6 +23,7 @@ from earmark.inference.model_file import (
     load_bundle,
     save_bundle,
 )
+from earmark.nn.mlms import MlmsConfig
 from earmark.nn.model import Model, ModelConfig
 from earmark.tensors import load_tensors, save_tensors
 
@@ -146,6 +147,16 @@ def test_an_ensemble_comes_back_and_describes_what_its_members_share_once(tmp_pa
     assert "\nmodel of member 0, 1: " in text and "\nmodel of member 2: " in text
     with pytest.raises(SettingError, match="an ensemble of 3 networks; ask one of its members"):
         _ = after.weights
+
+
+def test_the_text_of_a_waveform_has_no_settings_of_log_mels():
+    features = FeatureConfig(sample_rate=8000, kind="waveform", mean=(0.5,), std=(2.0,))
+    config = MlmsConfig(2, n_samples=160, nets=((2,) * 6,), channels=(2, 4, 6), n_hidden=(4,))
+    member = Member(features, config, config.build().state_dict())
+    text = describe_bundle(Bundle(("a", "b"), (member,), Decoding.uniform(("a", "b"))).describe())
+    assert "\nfeatures: sample_rate=8000, hop=0.02, kind=waveform\n" in text
+    assert "\nnormalisation: one mean and one standard deviation for all values\n" in text
+    assert "n_mels=80" in describe_bundle(load_bundle(BUNDLED).describe())
 
 
 def test_an_ensemble_is_halved_and_selected_member_by_member(tmp_path):

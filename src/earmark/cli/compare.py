@@ -80,7 +80,7 @@ def recipe(
         typer.Option(
             "--configuration",
             help="Such as 'linear, hierarchical', or with --table 3 also "
-            "{earmark.experiments.table3:SYSTEMS}; may be repeated; by default all.",
+            "{earmark.experiments.table3:PUBLISHED_SYSTEMS}; may be repeated; by default all.",
         ),
     ] = None,
     fast: Annotated[
@@ -137,7 +137,7 @@ def _print_table2(
     as_json: bool,
     choices: Mapping[str, Any],
 ) -> None:
-    from earmark.experiments.dcase2017 import PUBLISHED, paper_table, run_dcase2017
+    from earmark.experiments.dcase2017 import TABLE_2, paper_table, run_dcase2017
     from earmark.experiments.table3 import systems_table
 
     comparisons = run_dcase2017(lists, audio, out, configurations, preset=preset, **choices)
@@ -146,7 +146,7 @@ def _print_table2(
         return
     rows: dict[str, Any] = {}
     for name, comparison in comparisons.items():
-        rows |= {name: comparison, f"{name}, published": PUBLISHED[name]}
+        rows |= {name: comparison, f"{name}, published": TABLE_2[name]}
     print(paper_table("Table 2 of the paper", rows).to_markdown())
     shared = {name: {comparison.tuning: comparison} for name, comparison in comparisons.items()}
     print("\n" + systems_table(shared).to_markdown())

@@ -24,7 +24,7 @@ from earmark.experiments.compare import run_plan, write_tables
 from earmark.experiments.configurations import Configuration
 from earmark.experiments.plan import Plan
 from earmark.experiments.table import Comparison
-from earmark.experiments.table3 import DECISIONS, PAPER, SYSTEMS
+from earmark.experiments.table3 import DECISION_TUNINGS, PAPER, PUBLISHED_SYSTEMS
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tags import read_tags, write_tags
 from earmark.metrics.report import TextTable
@@ -36,7 +36,7 @@ CONFIGURATIONS = tuple(
     f"{pooling}, {structure}" for pooling in POOLINGS for structure in STRUCTURES
 )
 VALID_SHARE = 0.05
-SHARED = DECISIONS["shared"]
+SHARED = DECISION_TUNINGS["shared"]
 OWN = ("model.pooling", "model.stages", "training.seed")  # settings that the recipe sets itself
 CLASSES = "sound_event_list_17_classes.txt"
 TRAINING = "groundtruth_weak_label_training_set.csv"
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 class Row(NamedTuple):
     """A configuration in the paper's Table 2; rates as fractions.
 
-    >>> PUBLISHED["evaluation"]["linear, hierarchical"].er
+    >>> TABLE_2["evaluation"]["linear, hierarchical"].er
     0.69
     """
 
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 
 # Table 2 of the paper: one run per configuration.
-PUBLISHED: dict[str, dict[str, Row]] = {
+TABLE_2: dict[str, dict[str, Row]] = {
     "development": {
         "linear, single": Row(0.25, 0.18, 0.36, 0.79, 0.3900, 0.4701, 0.4263),
         "linear, hierarchical": Row(0.19, 0.40, 0.17, 0.76, 0.5307, 0.4131, 0.4646),
@@ -147,7 +147,8 @@ def plan_table3(
     """Return the comparison of Table 3, without its tables: the systems and ours.
 
     Args:
-        systems: some of `SYSTEMS` and `PAPER` of `earmark.experiments.table3`; all by default.
+        systems: some of `PUBLISHED_SYSTEMS` and `PAPER` of `earmark.experiments.table3`; all by
+            default.
         seeds: runs per system.
         fast: all in fast width; else in full width, and ours with the preset `paper`.
         overrides: of the settings of all, such as "training.max_epochs=20".
@@ -155,7 +156,7 @@ def plan_table3(
     >>> plan_table3(["linear, single", "linear, hierarchical"], fast=True).configurations.keys()
     dict_keys(['linear, single', 'linear, hierarchical'])
     """
-    known, overrides = [*PAPER, *SYSTEMS], tuple(overrides)
+    known, overrides = [*PAPER, *PUBLISHED_SYSTEMS], tuple(overrides)
     chosen = [choose("system", name, known) for name in systems or known]
     for override in overrides:
         if override.partition("=")[0].strip() in OWN:
@@ -164,7 +165,7 @@ def plan_table3(
                 "from overrides."
             )
     configurations = _list_table2([name for name in chosen if name in PAPER], seeds)
-    for name in (name for name in chosen if name in SYSTEMS):
+    for name in (name for name in chosen if name in PUBLISHED_SYSTEMS):
         configurations[name] = Configuration(seeds, preset=name + "-fast" * fast)
     base = Settings.load("fast" if fast else "paper")
     return Plan(Path(), Path(), {}, configurations, base, overrides=overrides)
@@ -225,7 +226,7 @@ def paper_table(title: str, rows: Mapping[str, Comparison | Mapping[str, Row]]) 
         title: of the table.
         rows: name -> a comparison, or published rows; they are repeated for every pooling.
 
-    >>> table = paper_table("Table 2", {"evaluation": PUBLISHED["evaluation"]})
+    >>> table = paper_table("Table 2", {"evaluation": TABLE_2["evaluation"]})
     >>> table.rows[0][:5]
     ('linear, evaluation', '0.21', '0.36', '0.18', '0.76')
     """

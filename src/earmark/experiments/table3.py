@@ -22,7 +22,7 @@ from earmark.metrics.report import TextTable
 from earmark.training.settings import Settings
 
 TESTS = ("development", "evaluation")
-DECISIONS = {"own": "published", "shared": "clip_and_frame"}  # decision stage -> tuning
+DECISION_TUNINGS = {"own": "published", "shared": "clip_and_frame"}  # decision stage -> tuning
 CLIP = 10.0  # seconds
 # Multiply-adds per second and core in training, as docs/speed.md has them of `paper` and `fast`:
 # the first for networks above `LARGE` multiply-adds per clip. Others may be slower.
@@ -38,7 +38,7 @@ Figures = tuple[float, float]  # ER and F1
 class System(NamedTuple):
     """A system of Table 3 and its published figures; None where nothing was published.
 
-    >>> SYSTEMS["gccaps"].evaluation
+    >>> PUBLISHED_SYSTEMS["gccaps"].evaluation
     (0.76, 0.463)
     """
 
@@ -49,7 +49,7 @@ class System(NamedTuple):
     published_as: str = ""  # where the published system is another, or more than one network
 
 
-SYSTEMS: dict[str, System] = {
+PUBLISHED_SYSTEMS: dict[str, System] = {
     "emsi-like": System(
         "EMSI-like", (0.71, 0.471), (0.66, 0.555), "0.521 to 0.526", "EMSI, an ensemble"
     ),
@@ -71,7 +71,7 @@ def systems_table(comparisons: Mapping[str, Mapping[str, Comparison]]) -> TextTa
 
     Args:
         comparisons: test set -> tuning -> the statistics of the configurations; they are named as
-            in `SYSTEMS`, and others are ours.
+            in `PUBLISHED_SYSTEMS`, and others are ours.
 
     >>> table = systems_table({})
     >>> table.rows[0]
@@ -88,18 +88,18 @@ def systems_table(comparisons: Mapping[str, Mapping[str, Comparison]]) -> TextTa
         if any(pairs):
             add(title, pairs)
 
-    for name, system in SYSTEMS.items():
+    for name, system in PUBLISHED_SYSTEMS.items():
         note = f" ({system.published_as})" if system.published_as else ""
         add(f"{system.title}, published{note}", (system.development, system.evaluation))
-        for decision, tuning in DECISIONS.items():
+        for decision, tuning in DECISION_TUNINGS.items():
             add_measured(name, f"{system.title}, {decision} decision stage", tuning)
     for system in PAPER.values():
         add(f"{system.title}, published", (system.development, system.evaluation))
     ours = (name for by_tuning in comparisons.values() for own in by_tuning.values()
             for name in own.summaries)  # fmt: skip
     for name in dict.fromkeys(ours):
-        if name not in SYSTEMS:
-            add_measured(name, f"ours, {name}", DECISIONS["shared"])
+        if name not in PUBLISHED_SYSTEMS:
+            add_measured(name, f"ours, {name}", DECISION_TUNINGS["shared"])
     columns = ("", *(f"{test} {name}" for test in TESTS for name in ("ER", "F1")))
     return TextTable("Table 3 of the paper", columns, tuple(lines))
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from earmark.data.features import OF_LOG_MELS
+
 
 def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[str]) -> str:
     """Return what the validation clips said of each class as a table of up to 80 columns.
@@ -31,6 +33,8 @@ def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[
 def describe_bundle(about: Mapping[str, Any]) -> str:
     """Return what `Bundle.describe` returns as lines of text; statistics of features are counted.
 
+    Of a waveform, the settings of log-mels, which have no effect there, are left out.
+
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
     >>> about = load_bundle(BUNDLED).describe()
     >>> describe_bundle(about).splitlines()[0].split(",")[0]
@@ -46,9 +50,10 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
         lines.append(f"training: {_settings(summary)}")
     lines += [f"{name}: {_settings(about[name])}" for name in ("tuning", "versions")]
     for name, own in _shared(about, "features", "features"):
-        plain = {key: value for key, value in own.items() if key not in ("mean", "std")}
+        hidden = {"mean", "std", *(OF_LOG_MELS if own.get("kind") == "waveform" else ())}
+        plain = {key: value for key, value in own.items() if key not in hidden}
         lines.append(f"{name}: {_settings(plain)}")
-        lines.append(f"normalisation: {len(own['mean'])} means and standard deviations")
+        lines.append(f"normalisation: {_normalisation(len(own['mean']))}")
     windows = dict.fromkeys(f"{member['window']:g}" for member in about["members"])
     lines += [
         f"window: {' and '.join(windows)} s",
@@ -76,6 +81,12 @@ def _shared(
         of = [str(at) for at, member in enumerate(about["members"]) if member[field] == number]
         is_shared = len(about[section]) == 1
         yield field if is_shared else f"{field} of member {', '.join(of)}", own
+
+
+def _normalisation(n_values: int) -> str:
+    if n_values == 1:
+        return "one mean and one standard deviation for all values"
+    return f"{n_values} means and standard deviations"
 
 
 def _settings(values: Mapping[str, Any]) -> str:

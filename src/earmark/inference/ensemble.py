@@ -10,6 +10,8 @@ the frames are held that others have not reached yet.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from operator import add
 
 import numpy as np
 import torch
@@ -148,10 +150,7 @@ def _mean_of(
 
 
 def _mean(pieces: Sequence[Floats32]) -> Floats32:
-    total = pieces[0]
-    for piece in pieces[1:]:  # in the order of `mean_scores`, so that both give the same bits
-        total = total + piece
-    return total / np.float32(len(pieces))
+    return reduce(add, pieces) / np.float32(len(pieces))
 
 
 def mean_scores(networks: Iterable[Sequence[FrameScores]]) -> list[FrameScores]:
@@ -165,27 +164,34 @@ def mean_scores(networks: Iterable[Sequence[FrameScores]]) -> list[FrameScores]:
     >>> mean_scores([one, other])[0].scores
     array([[0.5]])
     """
-    each = iter(networks)
-    first = next(each, None)
-    if first is None:
-        raise SettingError("An ensemble needs the scores of one network or more.")
-    sums, n_networks = list(first), 1
-    for scores in each:  # a running sum: the scores of all networks are much to hold
-        sums = [_added(total, own) for total, own in zip(sums, scores, strict=True)]
+    # Networks on the grid of the first one are added up as they come: the scores of all are much
+    # to hold. Others wait until the finest grid is known. They are added in the order of the
+    # networks, as in `Ensemble.stream`, so that both give the same bits.
+    parts: list[Sequence[FrameScores]] = []
+    n_networks = 0
+    for scores in networks:
         n_networks += 1
+        if len(parts) == 1 and all(map(_are_alike, parts[0], scores)):
+            parts = [[_added(pair) for pair in zip(parts[0], scores, strict=True)]]
+        else:
+            parts.append(scores)
+    if not parts:
+        raise SettingError("An ensemble needs the scores of one network or more.")
+    sums = [_added(own) for own in zip(*parts, strict=True)]
     return [_with_scores(own, *(x / n_networks for x in _both(own))) for own in sums]
 
 
-def _added(total: FrameScores, own: FrameScores) -> FrameScores:
-    """Return the sum of scores of one recording, on the finer of the two grids."""
-    is_finer = (
-        own.grid is not None
-        and total.grid is not None
-        and own.grid.frame_rate > total.grid.frame_rate
-    )
-    like = own if is_finer else total
-    (frames, clips), (own_frames, own_clips) = (_both(x.on_grid_of(like)) for x in (total, own))
-    return _with_scores(like, frames + own_frames, clips + own_clips)
+def _are_alike(one: FrameScores, other: FrameScores) -> bool:
+    return one.grid == other.grid and len(one) == len(other)
+
+
+def _added(parts: Sequence[FrameScores]) -> FrameScores:
+    """Return the sum of scores of one recording, each brought once to the finest of their grids."""
+    if len(parts) == 1:
+        return parts[0]
+    like = max(parts, key=lambda own: 0 if own.grid is None else own.grid.frame_rate)
+    frames, clips = zip(*(_both(own.on_grid_of(like)) for own in parts), strict=True)
+    return _with_scores(like, reduce(add, frames), reduce(add, clips))
 
 
 def _with_scores(like: FrameScores, frames: Floats, clips: Floats) -> FrameScores:

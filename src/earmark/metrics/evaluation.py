@@ -381,8 +381,8 @@ def _count(
             reference.events, system.events, labels, **scoring.collars, **undefined
         )
     if system.events is not None and _has_scores(system.events):
-        truth: Events | Tags = tags if reference.events is None else reference.events
-        counts["calibration"] = count_calibration(truth, system.events, labels)
+        annotations: Events | Tags = tags if reference.events is None else reference.events
+        counts["calibration"] = count_calibration(annotations, system.events, labels)
     if system.scores is not None:
         labels = sorted(system.scores.labels)
     clip_scores = system.clip_scores(tags, labels)

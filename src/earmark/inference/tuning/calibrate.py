@@ -79,14 +79,14 @@ def fit_calibration(
     >>> round(result.start_ece, 2), result.ece < 0.2, result.calibration.intercept > 0
     (0.37, True, True)
     """
-    truth: Any = tags if reference is None else reference
-    if truth is None or (tags is None) == (reference is None):
+    annotations: Any = tags if reference is None else reference
+    if annotations is None or (tags is None) == (reference is None):
         raise SettingError("A calibration takes either tags=... or reference=....")
-    if len(truth) != len(scores):
+    if len(annotations) != len(scores):
         raise SettingError(
-            f"There must be one entry for each of {len(scores)} clips. Got {len(truth)}."
+            f"There must be one entry for each of {len(scores)} clips. Got {len(annotations)}."
         )
-    features, right, clip, sensitivity = _events(scores, decoding, truth)
+    features, right, clip, sensitivity = _events(scores, decoding, annotations)
     normal = sensitivity == 0
     held_out = np.empty(len(right))
     for fold in range(N_FOLDS):
@@ -104,13 +104,13 @@ def fit_calibration(
 
 
 def _events(
-    scores: Sequence[FrameScores], decoding: Decoding, truth: Sequence[Any]
+    scores: Sequence[FrameScores], decoding: Decoding, annotations: Sequence[Any]
 ) -> tuple[Reals, Reals, Any, Reals]:
     """Return features (events, 4), and which are right, of which clip, at which sensitivity."""
     features, rows = [np.zeros((0, len(IDENTITY)))], []
     for sensitivity in SENSITIVITIES.values():
         shifted = decoding.shifted(sensitivity)
-        for at, (own, true) in enumerate(zip(scores, truth, strict=True)):
+        for at, (own, true) in enumerate(zip(scores, annotations, strict=True)):
             events = decode_events(own, shifted)
             features.append(event_features(events, own))
             rows += [(is_right(event, true), at, sensitivity) for event in events]
