@@ -430,7 +430,7 @@ def test_a_signal_ends_a_training_with_the_model_of_its_best_epoch(home, tmp_pat
     process.send_signal(stop)
     said = (tmp_path / "said.txt").read_text
     assert process.wait() == 130, said()
-    assert "Stopped; writing the model of the best epoch." in said()
+    assert "Stopped; writing the model of the epochs so far." in said()
     assert "Resume with the same command and --resume" in said()
     assert (tmp_path / "run" / CHECKPOINT).exists()
     before = (tmp_path / "run" / "model.earmark").read_bytes()

@@ -153,7 +153,7 @@ def _stop(out: Path, device: str) -> None:
         return
     resume = "Resume with the same command and --resume."
     try:
-        logger.warning("Stopped; writing the model of the best epoch.")
+        logger.warning("Stopped; writing the model of the epochs so far.")
         detector = export_best(out, device=device)
     except KeyboardInterrupt:
         logger.warning("Stopped without a model; earmark export-best %s writes it. %s", out, resume)
@@ -167,12 +167,12 @@ def _stop(out: Path, device: str) -> None:
 def _print_summary(path: Path, summary: Mapping[str, Any]) -> None:
     from earmark.training.finish import name_epochs
 
-    several = len(summary["member_epochs"]) > 1
+    other = summary["member_epochs"] != [summary["best_epoch"]]  # several, or the last
     print(
         f"{path}: after {summary['n_epochs']} epochs, the best is epoch "
         f"{summary['best_epoch']} with validation loss {summary['best_valid_loss']:.4f}, "
         f"mAP {summary['best_valid_map']:.3f}, F1 {summary['best_valid_f1']:.3f}"
-        + (f"; the model is {name_epochs(summary)}" if several else "")
+        + (f"; the model is {name_epochs(summary)}" if other else "")
     )
     print(f"next: earmark detect RECORDING --model {path}")
 
