@@ -36,7 +36,7 @@ demo: $(READY) ## Train and detect on synthetic scenes; plots go to demo/
 	$(BIN)/earmark demo --out demo
 
 test: $(READY) $(ORACLES)/ready ## Run all tests, doctests and documents; fails below the coverage floor
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -n auto --dist worksteal --cov --cov-report=
 
 check: $(READY) ## Lint, types and architecture
 	$(BIN)/ruff check .
