@@ -3,7 +3,10 @@
 From the runs of defaults.toml on four kinds of data and of rates.toml, in benchmarks/results.
 """
 
+import json
+from collections import defaultdict
 from collections.abc import Mapping
+from statistics import mean
 
 from benchmarks.kinds import KINDS
 from docs.results import compare
@@ -14,6 +17,29 @@ TUNING = "clip"  # what `earmark train` does
 METRICS = {"f1": "F1", "event_f1": "event F1"}
 
 Scores = Mapping[str, Mapping[str, Summary]]  # configuration -> metric -> its runs
+
+
+def validation_table() -> str:
+    """Return the scores of the validation clips, by which the defaults are chosen."""
+    known = json.loads(OUT.read_text())
+    names = {"mean_average_precision": "mAP", "event_f_measure": "event F1"}
+    means = {
+        (kind, metric): {
+            configuration: mean(scores[metric] for scores in runs.values())
+            for configuration, runs in known[kind].items()
+        }
+        for kind in KINDS
+        for metric in names
+    }
+    rows = []
+    for configuration in next(iter(means.values())):
+        own = {key: values[configuration] for key, values in means.items()}
+        behind = {key: max(values.values()) - own[key] for key, values in means.items()}
+        furthest = max(behind.values())
+        rows.append((configuration, *(f"{x:.3f}" for x in own.values()), f"{furthest:.3f}"))
+    columns = [f"{kind}, {names[metric]}" for kind, metric in means]
+    title = "Validation clips, means of two or three runs; furthest behind the best"
+    return TextTable(title, ("configuration", *columns, "behind"), tuple(rows)).to_markdown()
 
 
 def defaults_tables() -> str:
