@@ -271,6 +271,81 @@ def test_nan_and_infinity_are_reported_with_their_time(tmp_path, value):
     assert_one_clear_sentence(error, "broken.wav", "NaN or infinity")
 
 
+@pytest.mark.parametrize("value", [1e20, -3e9, 1e38])
+def test_a_sample_far_beyond_full_scale_is_reported_with_its_time(tmp_path, value):
+    """The power of its spectrum would be infinite, and all scores NaN."""
+    samples = np.zeros((5 * 8000, 2), np.float32)
+    samples[26000] = value
+    path = tmp_path / "broken.wav"
+    soundfile.write(path, samples, 8000, subtype="FLOAT")
+    with pytest.raises(AudioError, match=r"at 3\.250 s") as error:
+        read_audio(path, 32000)
+    assert_one_clear_sentence(error, "broken.wav", "full scale is 1")
+
+
+def test_floats_in_the_range_of_32_bit_integers_are_read(tmp_path):
+    path = tmp_path / "unscaled.wav"
+    soundfile.write(path, np.full(100, 2.0**31, np.float32), 8000, subtype="FLOAT")
+    assert read_audio(path)[0].max() == 2.0**31
+
+
+def with_header(sample_rate: int, channels: int, n_bytes: int) -> bytes:
+    data = bytes(n_bytes)
+    form = struct.pack(
+        "<HHIIHH", 1, channels, sample_rate, sample_rate * channels & 0xFFFFFFFF, channels * 2, 16
+    )
+    head = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", n_bytes)
+    return b"RIFF" + struct.pack("<I", len(head) + n_bytes) + head + data
+
+
+@pytest.mark.parametrize("sample_rate", [1, 99, 10_000_001, 2_147_483_647])
+@pytest.mark.parametrize("channels", [1, 64])
+def test_a_sample_rate_that_no_recorder_has_is_refused(sample_rate, channels):
+    """Its blocks of a second, or what they are resampled to, would fill the memory."""
+    with pytest.raises(AudioError, match=f"{sample_rate} Hz") as error:
+        read_audio(io.BytesIO(with_header(sample_rate, channels, 12800)), 32000)
+    assert_one_clear_sentence(error, "100 to 10000000 Hz")
+
+
+def test_many_channels_at_a_high_rate_take_little_memory():
+    content = with_header(10_000_000, 1024, 1024 * 2 * 1000)
+    tracemalloc.start()
+    waveform, _ = read_audio(io.BytesIO(content))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(waveform) == 1000
+    assert peak < 60e6  # a block of a second would be 40 GB
+
+
+SEEKLESS = [
+    (form, subtype)
+    for form in ("WAV", "AIFF", "AU", "WAVEX", "CAF")
+    for subtype in ("GSM610", "G721_32", "G723_24", "G723_40", "NMS_ADPCM_16", "DWVW_16", "DWVW_24")
+    if soundfile.check_format(form, subtype)
+]
+
+
+@pytest.mark.parametrize(("form", "subtype"), SEEKLESS)
+def test_a_format_without_seeking_is_read_from_a_start(form, subtype):
+    file = io.BytesIO()
+    soundfile.write(file, noise(2.0, 8000), 8000, format=form, subtype=subtype)
+    whole, _ = read_audio(file)
+    part, _ = read_audio(file, start=0.5)
+    np.testing.assert_array_equal(part, whole[4000:])
+    part, _ = read_audio(file, start=0.5, duration=0.25)
+    np.testing.assert_array_equal(part, whole[4000:6000])
+
+
+@pytest.mark.parametrize("start", [0.5, 1.4, 1.6, 2.9])
+def test_a_flac_whose_second_half_is_damaged_is_refused_from_any_start(start):
+    """Seeking fails in it, with an error of libsndfile's own."""
+    content = ENCODED["flac"]
+    content = content[: len(content) // 2] + bytes(len(content) // 2)
+    with pytest.raises(AudioError, match="damaged") as error:
+        read_audio(io.BytesIO(content), start=start)
+    assert_one_clear_sentence(error, "download it again")
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_start_beyond_the_end_is_reported_with_the_duration(kind):
     with pytest.raises(AudioError, match=r"lasts 3\.00 s and cannot be read from start=3\.00 s"):
