@@ -13,7 +13,14 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.audio.decode import audio_duration, find_audio, read_audio, read_blocks
+from earmark.audio.decode import (
+    SLACK,
+    _Recording,
+    audio_duration,
+    find_audio,
+    read_audio,
+    read_blocks,
+)
 from earmark.audio.encode import WRITERS, write_audio
 from earmark.errors import AudioError, SettingError
 
@@ -315,6 +322,32 @@ def test_many_channels_at_a_high_rate_take_little_memory():
     tracemalloc.stop()
     assert len(waveform) == 1000
     assert peak < 60e6  # a block of a second would be 40 GB
+
+
+class EndingSound:
+    """A decoder that ends after some samples, whatever its header says."""
+
+    format, subtype, samplerate, channels = "FLAC", "PCM_24", 8000, 1
+
+    def __init__(self, n_samples: int) -> None:
+        self.left = n_samples
+
+    def read(self, count: int, dtype: str, always_2d: bool) -> np.ndarray:
+        count = min(count, self.left)
+        self.left -= count
+        return np.zeros((count, 1), dtype)
+
+
+@pytest.mark.parametrize("n_missing", [0, 1, SLACK])
+def test_encoders_may_disagree_about_two_frames_of_the_length(n_missing):
+    recording = _Recording("a.flac", EndingSound(10000 - n_missing), 10000)
+    assert sum(map(len, recording.blocks(None, 0.0, None, 1.0))) == 10000 - n_missing
+
+
+def test_more_than_that_is_missing_in_a_truncated_file():
+    recording = _Recording("a.flac", EndingSound(10000 - SLACK - 1), 10000)
+    with pytest.raises(AudioError, match="truncated"):
+        list(recording.blocks(None, 0.0, None, 1.0))
 
 
 SEEKLESS = [
