@@ -13,7 +13,14 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from earmark.audio.decode import audio_duration, find_audio, read_audio, read_blocks
+from earmark.audio.decode import (
+    SLACK,
+    _Recording,
+    audio_duration,
+    find_audio,
+    read_audio,
+    read_blocks,
+)
 from earmark.audio.encode import WRITERS, write_audio
 from earmark.errors import AudioError, SettingError
 
@@ -269,6 +276,107 @@ def test_nan_and_infinity_are_reported_with_their_time(tmp_path, value):
     with pytest.raises(AudioError, match=r"at 3\.250 s") as error:
         read_audio(path, 32000)
     assert_one_clear_sentence(error, "broken.wav", "NaN or infinity")
+
+
+@pytest.mark.parametrize("value", [1e20, -3e9, 1e38])
+def test_a_sample_far_beyond_full_scale_is_reported_with_its_time(tmp_path, value):
+    """The power of its spectrum would be infinite, and all scores NaN."""
+    samples = np.zeros((5 * 8000, 2), np.float32)
+    samples[26000] = value
+    path = tmp_path / "broken.wav"
+    soundfile.write(path, samples, 8000, subtype="FLOAT")
+    with pytest.raises(AudioError, match=r"at 3\.250 s") as error:
+        read_audio(path, 32000)
+    assert_one_clear_sentence(error, "broken.wav", "full scale is 1")
+
+
+def test_floats_in_the_range_of_32_bit_integers_are_read(tmp_path):
+    path = tmp_path / "unscaled.wav"
+    soundfile.write(path, np.full(100, 2.0**31, np.float32), 8000, subtype="FLOAT")
+    assert read_audio(path)[0].max() == 2.0**31
+
+
+def with_header(sample_rate: int, channels: int, n_bytes: int) -> bytes:
+    data = bytes(n_bytes)
+    form = struct.pack(
+        "<HHIIHH", 1, channels, sample_rate, sample_rate * channels & 0xFFFFFFFF, channels * 2, 16
+    )
+    head = b"WAVEfmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", n_bytes)
+    return b"RIFF" + struct.pack("<I", len(head) + n_bytes) + head + data
+
+
+@pytest.mark.parametrize("sample_rate", [1, 99, 10_000_001, 2_147_483_647])
+@pytest.mark.parametrize("channels", [1, 64])
+def test_a_sample_rate_that_no_recorder_has_is_refused(sample_rate, channels):
+    """Its blocks of a second, or what they are resampled to, would fill the memory."""
+    with pytest.raises(AudioError, match=f"{sample_rate} Hz") as error:
+        read_audio(io.BytesIO(with_header(sample_rate, channels, 12800)), 32000)
+    assert_one_clear_sentence(error, "100 to 10000000 Hz")
+
+
+def test_many_channels_at_a_high_rate_take_little_memory():
+    content = with_header(10_000_000, 1024, 1024 * 2 * 1000)
+    tracemalloc.start()
+    waveform, _ = read_audio(io.BytesIO(content))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(waveform) == 1000
+    assert peak < 60e6  # a block of a second would be 40 GB
+
+
+class EndingSound:
+    """A decoder that ends after some samples, whatever its header says."""
+
+    format, subtype, samplerate, channels = "FLAC", "PCM_24", 8000, 1
+
+    def __init__(self, n_samples: int) -> None:
+        self.left = n_samples
+
+    def read(self, count: int, dtype: str, always_2d: bool) -> np.ndarray:
+        count = min(count, self.left)
+        self.left -= count
+        return np.zeros((count, 1), dtype)
+
+
+@pytest.mark.parametrize("n_missing", [0, 1, SLACK])
+def test_encoders_may_disagree_about_two_frames_of_the_length(n_missing):
+    recording = _Recording("a.flac", EndingSound(10000 - n_missing), 10000)
+    assert sum(map(len, recording.blocks(None, 0.0, None, 1.0))) == 10000 - n_missing
+
+
+def test_more_than_that_is_missing_in_a_truncated_file():
+    recording = _Recording("a.flac", EndingSound(10000 - SLACK - 1), 10000)
+    with pytest.raises(AudioError, match="truncated"):
+        list(recording.blocks(None, 0.0, None, 1.0))
+
+
+SEEKLESS = [
+    (form, subtype)
+    for form in ("WAV", "AIFF", "AU", "WAVEX", "CAF")
+    for subtype in ("GSM610", "G721_32", "G723_24", "G723_40", "NMS_ADPCM_16", "DWVW_16", "DWVW_24")
+    if soundfile.check_format(form, subtype)
+]
+
+
+@pytest.mark.parametrize(("form", "subtype"), SEEKLESS)
+def test_a_format_without_seeking_is_read_from_a_start(form, subtype):
+    file = io.BytesIO()
+    soundfile.write(file, noise(2.0, 8000), 8000, format=form, subtype=subtype)
+    whole, _ = read_audio(file)
+    part, _ = read_audio(file, start=0.5)
+    np.testing.assert_array_equal(part, whole[4000:])
+    part, _ = read_audio(file, start=0.5, duration=0.25)
+    np.testing.assert_array_equal(part, whole[4000:6000])
+
+
+@pytest.mark.parametrize("start", [0.5, 1.4, 1.6, 2.9])
+def test_a_flac_whose_second_half_is_damaged_is_refused_from_any_start(start):
+    """Seeking fails in it, with an error of libsndfile's own."""
+    content = ENCODED["flac"]
+    content = content[: len(content) // 2] + bytes(len(content) // 2)
+    with pytest.raises(AudioError, match="damaged") as error:
+        read_audio(io.BytesIO(content), start=start)
+    assert_one_clear_sentence(error, "download it again")
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -128,6 +128,15 @@ def test_recordings_decoded_end_to_end_are_those_decoded_one_by_one(all_values, 
         assert together == alone
 
 
+@pytest.mark.parametrize("n_frames", [0, 1, 3])
+def test_the_longest_gap_that_is_filled_does_not_join_two_recordings(n_frames):
+    rule = Rule(max_gap=n_frames * GRID.hop)
+    finder = RunFinder([scores_of([1.0, 1.0])] * 2, rule.max_gap)
+    starts, stops = finder.find(0, rule)
+    assert len(starts) == 2
+    assert (stops - starts).tolist() == [2, 2]
+
+
 @given(st.lists(recordings, min_size=1, max_size=4), rules())
 def test_the_median_of_the_finder_is_the_count_of_active_frames(all_values, rule):
     clips = [scores_of(values) for values in all_values]

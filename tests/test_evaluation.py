@@ -11,6 +11,7 @@ from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event, read_events, write_events
 from earmark.formats.scores import ScoreTable, write_scores
 from earmark.formats.tags import write_tags
+from earmark.frames import FrameGrid, FrameScores
 from earmark.metrics import (
     SCENARIO_1,
     SCENARIO_2,
@@ -341,11 +342,45 @@ class TestWarnings:
             "2 labels of the reference are not in mine: 'cat', 'dog'" in message
         )  # the dog in z is ignored
 
+    @pytest.mark.parametrize("label", ["Dog bark", "dog_bark ", "DOG-BARK"])
+    def test_labels_that_differ_in_case_or_spaces_only_are_named(self, label):
+        reference = {"a": [Event(0, 1, "dog_bark"), Event(1, 2, "cat")]}
+        found = {"a": [Event(0, 1, label), Event(1, 2, "cat")]}
+        evaluation = evaluate(reference, [SystemOutput("mine", found)], NO_BOOTSTRAP)
+        named = [x for x in evaluation.warnings if "differs only in case" in x]
+        assert len(named) == 1
+        assert repr(label) in named[0] and "'dog_bark'" in named[0]
+        same = evaluate(reference, [SystemOutput("mine", reference)], NO_BOOTSTRAP)
+        assert not same.warnings
+
+    def test_a_class_that_is_never_detected_is_marked_beside_the_class_mean(self):
+        reference = {"a": [Event(0, 1, "dog"), Event(2, 3, "cat")]}
+        system = SystemOutput("mine", {"a": [Event(0, 1, "dog")]})
+        evaluation = evaluate(reference, [system], NO_BOOTSTRAP)
+        assert any("1 in segment" in x and "'cat'" in x for x in evaluation.warnings)
+        rows = dict(score_tables(evaluation)[0].rows)
+        assert rows["segment F1, class mean"] == "1.000, 1 of 2 classes"
+        zero = dataclasses.replace(NO_BOOTSTRAP, empty_as_zero=True)
+        evaluation = evaluate(reference, [system], zero)
+        assert not any("leave out" in x for x in evaluation.warnings)
+        assert dict(score_tables(evaluation)[0].rows)["segment F1, class mean"] == "0.500"
+
+    def test_a_best_score_below_that_of_the_events_is_explained(self):
+        grid = FrameGrid(1.0)
+        frames = FrameScores([[0.9, 0.2], [0.1, 0.6], [0.8, 0.1]], ["cat", "dog"], grid)
+        # One threshold cannot have both: cat is right above 0.85, dog above 0.15.
+        reference = {"a": [Event(0, 1, "cat"), Event(0, 2, "dog")]}
+        table = ScoreTable(("cat", "dog"), {"a": frames})
+        system = SystemOutput("mine", reference, scores=table)
+        evaluation = evaluate(reference, [system], NO_BOOTSTRAP)
+        assert any(x.startswith("best segment F1 of mine") for x in evaluation.warnings)
+        assert all("1.000" in x for x in evaluation.warnings if x.startswith("best"))
+
     def test_rows_without_length_are_counted(self, tmp_path):
         (tmp_path / "r.tsv").write_text("a.wav\t0\t1\tdog\na.wav\t0\t0\tcat\n")
         output = read_system_output(tmp_path / "r.tsv")
         evaluation = evaluate(output, [SystemOutput("a", {"a.wav": []})], NO_BOOTSTRAP)
-        assert "1 rows of" in evaluation.warnings[-1] or "1 rows of" in evaluation.warnings[0]
+        assert any("1 rows of" in warning for warning in evaluation.warnings)
 
     def test_no_common_file_is_an_error_that_shows_both_names(self):
         with pytest.raises(DataError, match=r"'b\.wav' and 'a\.wav'"):

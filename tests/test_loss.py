@@ -65,3 +65,9 @@ def test_the_loss_of_a_batch_is_the_mean_of_its_micro_batches():
     mask = torch.arange(10) < torch.tensor([10, 10, 2, 3])[:, None]
     parts = [frame_loss(y[piece], t[piece], mask[piece]) for piece in (slice(0, 2), slice(2, 4))]
     torch.testing.assert_close(frame_loss(y, t, mask), sum(parts) / 2)
+
+
+def test_a_clip_without_any_annotated_frame_does_not_dilute_the_loss_of_the_others():
+    probs = torch.full((2, 3, 1), 0.5)
+    targets = torch.stack([torch.ones(3, 1), torch.full((3, 1), float("nan"))])
+    assert frame_loss(probs, targets).item() == pytest.approx(math.log(2))

@@ -37,6 +37,7 @@ from earmark.nn.loss import clip_loss
 from earmark.plots import plot_history
 from earmark.runtime.isa import bfloat16_works
 from earmark.tensors import load_tensors, save_tensors
+from earmark.training import loop
 from earmark.training.api import PSEUDO_LABELS, train
 from earmark.training.checkpoint import CHECKPOINT, HISTORY, Checkpoint, Epoch
 from earmark.training.config import RunConfig, TrainingConfig
@@ -609,6 +610,38 @@ def test_a_moving_average_changes_the_saved_weights_and_not_the_steps(tones, tmp
     )
     losses = [[row.train_loss for row in history(tmp_path / x)] for x in ("whole", "plain")]
     assert losses[0] == losses[1]
+
+
+def test_a_moving_average_forgets_the_initial_weights_over_the_first_steps_of_the_training(
+    tones, tmp_path, monkeypatch
+):
+    """The decay after n steps is (1 + n) / (10 + n), up to its value; n goes on over epochs."""
+    decays, update = [], loop._MovingAverage.update
+
+    def record(self, model, n_steps):
+        one = torch.nn.Linear(1, 1)
+        twin = loop._MovingAverage(one, self.decay)
+        with torch.no_grad():
+            one.weight.fill_(1.0)
+            twin.model.weight.fill_(0.0)
+        update(twin, one, n_steps)
+        decays.append(1 - twin.model.weight.item())
+        update(self, model, n_steps)
+
+    monkeypatch.setattr(loop._MovingAverage, "update", record)
+    run(tones, tmp_path, "training.ema_decay=0.5", "training.batch_size=5", "training.max_epochs=2")
+    assert len(decays) == 2 * 5
+    assert decays == pytest.approx([min(0.5, (1 + n) / (10 + n)) for n in range(10)], abs=1e-6)
+
+
+def test_a_last_batch_of_a_single_clip_is_learned_from(tones, tmp_path, monkeypatch):
+    """Only a batch with fewer clips than processes is left out."""
+    sizes, step = [], loop._Trainer.step
+    monkeypatch.setattr(
+        loop._Trainer, "step", lambda self, rows: sizes.append(len(rows)) or step(self, rows)
+    )
+    run(tones, tmp_path, "training.batch_size=23", "training.max_epochs=1")
+    assert sizes == [23, 1]
 
 
 def test_a_table_of_onsets_and_offsets_gives_frame_level_training(tones, tmp_path):

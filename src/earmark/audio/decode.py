@@ -5,10 +5,11 @@ averaged. A source is a path or a binary file object, which is read from its sta
 Reading in blocks gives the same samples as reading the whole file, bit for bit, since both use the
 same code. A part of a recording is resampled alone, without the samples before and after it.
 
-A recording that is truncated, empty or contains NaN raises `AudioError`, even if the decoder
-accepts it. Truncation cannot be detected in a streamed mp3 or flac, whose header has no length, nor
-in AVR, IRCAM, MAT5, MPC2K, NIST, PAF, PVF, SDS and XI, whose header libsndfile ignores; these are
-read to their end.
+A recording that is truncated, empty, contains NaN or samples beyond `LOUDEST`, or claims a sample
+rate outside `SAMPLE_RATES` raises `AudioError`, even if the decoder accepts it. Truncation cannot
+be detected in a streamed mp3 or flac, whose header has no length, nor in AVR, IRCAM, MAT5, MPC2K,
+NIST, PAF, PVF, SDS and XI, whose header libsndfile ignores; these are read to their end. No header
+can ask for more memory than blocks of `BLOCK_VALUES` values.
 """
 
 import os
@@ -22,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import soundfile
 
-from earmark.audio.waveform import Waveform, check_sample_rate, resample
+from earmark.audio.waveform import Waveform, check_sample_rate, check_samples, resample
 from earmark.errors import AudioError, SettingError
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -32,6 +33,9 @@ SUFFIXES = (
     {f".{name.lower()}" for name in soundfile.available_formats()} - {".raw", ".mat4", ".mat5"}
 ) | {".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc", ".au", ".snd"}
 
+# Hz: from a seismometer to a hydrophone; whatever is outside is taken for a damaged header.
+SAMPLE_RATES = (100, 10_000_000)
+BLOCK_VALUES = 1 << 22  # samples times channels that are decoded at a time at most: 16 MB
 BLOCK = 1.0  # seconds: larger blocks are slower, since their memory is allocated every time
 SLACK = 2304  # samples: two mp3 frames, by which encoders disagree about their delay
 STREAMED = 0x7FFF0000  # bytes: sox, arecord and ffmpeg write about 2 or 4 GiB into a pipe's header
@@ -174,7 +178,8 @@ class _Recording:
                 "start must be 0 s or more, duration and block must be above 0 s."
                 f" Got start={start!r}, duration={duration!r}, block={block!r}."
             )
-        decoded = self._decoded(start, duration, max(1, round(block * self.sample_rate)))
+        n_samples = min(round(block * self.sample_rate), BLOCK_VALUES // self.sound.channels)
+        decoded = self._decoded(start, duration, max(1, n_samples))
         yield from resample(decoded, self.sample_rate, sample_rate or self.sample_rate, self.name)
 
     def _decoded(self, start: float, duration: float | None, block: int) -> Iterator[Waveform]:
@@ -182,8 +187,11 @@ class _Recording:
         first = round(start * self.sample_rate)
         stop = None if duration is None else first + max(1, round(duration * self.sample_rate))
         position = 0
-        if self.exact and 0 < first < (self.n_samples or 0):
-            position = self.sound.seek(first)
+        if self.exact and self.n_samples and 0 < first < self.n_samples:
+            try:
+                position = self.sound.seek(first)
+            except soundfile.LibsndfileError:  # GSM 6.10, G.721 and others are read from the start
+                stop = min(stop or self.n_samples, self.n_samples)  # DWVW would go beyond its end
         while stop is None or position < stop:
             wanted = block if stop is None else min(block, stop - position)
             samples = self._mono(wanted, position)
@@ -191,15 +199,15 @@ class _Recording:
                 break
             begin, position = position, position + len(samples)
             if position > first:
-                # Seeking in an mp3 is not exact, so everything before the start is decoded too.
+                # Where seeking is not exact or not possible, all before the start is decoded too.
                 yield samples[max(0, first - begin) :]
-        if position == 0:
-            raise AudioError(f"{self.name} contains no samples; remove it, or record it again.")
         if (stop is None or position < stop) and position + SLACK < (self.n_samples or 0):
             promised = (self.n_samples or 0) / self.sample_rate
             raise _truncated(
                 self.name, f"{position / self.sample_rate:.2f} s can be read of {promised:.2f} s"
             )
+        if position == 0:
+            raise AudioError(f"{self.name} contains no samples; remove it, or record it again.")
         if position <= first:
             raise AudioError(
                 f"{self.name} lasts {position / self.sample_rate:.2f} s and cannot be read from"
@@ -222,7 +230,7 @@ class _Recording:
             mono: Waveform = block[:, 0]
             if block.shape[1] > 1:
                 mono = sum(block.T) / np.float32(block.shape[1])
-        check_finite(mono, position, self.sample_rate, self.name)
+        check_samples(mono, position, self.sample_rate, self.name)
         return mono
 
 
@@ -274,6 +282,12 @@ def _sound(stream: BinaryIO, name: str) -> tuple[Any, int | None]:
     if xing and xing[0] < 0.99 * xing[1]:  # encoders differ by one frame in their count
         raise _truncated(name, f"it has {xing[0]} bytes of {xing[1]}")
     sound = _decoder(stream, name)
+    lowest, highest = SAMPLE_RATES
+    if not lowest <= sound.samplerate <= highest:
+        raise AudioError(
+            f"{name} claims a sample rate of {sound.samplerate} Hz, and rates from {lowest} to "
+            f"{highest} Hz are read; its header is damaged, or it must be resampled first."
+        )
     for claimed, found in _CUT.findall(sound.extra_info):
         if int(found) < int(claimed) < STREAMED:
             raise _truncated(name, f"it has {found} bytes of {claimed}")
@@ -310,22 +324,6 @@ def _unreadable(name: str) -> AudioError:
 
 def _truncated(name: str, how: str) -> AudioError:
     return AudioError(f"{name} is truncated or damaged: {how}; download it again, or remove it.")
-
-
-def check_finite(samples: Waveform, position: int, sample_rate: int, name: str) -> None:
-    """Raise if samples, the first of which is at `position`, contain NaN or infinity.
-
-    >>> check_finite(np.array([0.0, np.nan], np.float32), 0, 2, "a.wav")
-    Traceback (most recent call last):
-        ...
-    earmark.errors.AudioError: a.wav contains NaN or infinity at 0.500 s; ...
-    """
-    finite = np.isfinite(samples)
-    if not finite.all():
-        time = (position + int(np.argmin(finite))) / sample_rate
-        raise AudioError(
-            f"{name} contains NaN or infinity at {time:.3f} s; write it again from valid samples."
-        )
 
 
 def has_last_ogg_page(stream: BinaryIO, size: int) -> bool:

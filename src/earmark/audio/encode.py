@@ -11,8 +11,7 @@ import numpy as np
 import soundfile
 from numpy.typing import ArrayLike
 
-from earmark.audio.decode import check_finite
-from earmark.audio.waveform import check_sample_rate
+from earmark.audio.waveform import check_sample_rate, check_samples
 from earmark.errors import AudioError, SettingError, choose
 from earmark.files import atomic_path
 
@@ -39,7 +38,7 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: 
             f"waveform must have the shape (samples,), not empty. Got {samples.shape}."
         )
     check_sample_rate(sample_rate)
-    check_finite(samples, 0, sample_rate, f"The waveform for {path}")
+    check_samples(samples, 0, sample_rate, f"The waveform for {path}")
     if form == "OGG" and sample_rate > 200_000:  # where the encoder would crash the process
         raise AudioError(
             f"{path} cannot be written at {sample_rate} Hz: Vorbis ends at 200000 Hz; use .wav."

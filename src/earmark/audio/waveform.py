@@ -17,6 +17,9 @@ from earmark.errors import AudioError, SettingError
 
 Waveform = NDArray[np.float32]
 MOST_CHANNELS = 64  # more is taken for a batch of clips
+# Full scale of 32-bit integers, for float files that were never divided by it. Beyond it samples
+# are garbage, and from 1e19 on the power of a spectrum is infinite in single precision.
+LOUDEST = 2.0**31
 
 
 def to_mono(waveform: NDArray[Any]) -> Waveform:
@@ -36,6 +39,11 @@ def to_mono(waveform: NDArray[Any]) -> Waveform:
             f"integers by 32768. Got {waveform.dtype}"
             f"{' with NaN or infinity' if waveform.dtype.kind == 'f' else ''}."
         )
+    if float(np.abs(waveform).max()) > LOUDEST:
+        raise SettingError(
+            "A waveform holds numbers between -1 and 1. "
+            f"Got {float(np.abs(waveform).max()):.3g}; scale it, or remove what is wrong."
+        )
     if waveform.ndim == 1:
         return waveform.astype(np.float32, copy=False)
     channels = waveform if waveform.shape[0] <= waveform.shape[1] else waveform.T
@@ -45,6 +53,31 @@ def to_mono(waveform: NDArray[Any]) -> Waveform:
             f"Got the shape {waveform.shape}."
         )
     return np.asarray(channels.mean(axis=0), dtype=np.float32)
+
+
+def check_samples(samples: Waveform, position: int, sample_rate: int, name: str) -> None:
+    """Raise if samples, the first of which is at `position`, are not finite or beyond `LOUDEST`.
+
+    >>> check_samples(np.array([0.0, np.nan], np.float32), 0, 2, "a.wav")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.AudioError: a.wav contains NaN or infinity at 0.500 s; ...
+    >>> check_samples(np.array([0.0, 1e20], np.float32), 0, 2, "a.wav")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.AudioError: a.wav has a sample of 1e+20 at 0.500 s, where full scale is 1; ...
+    """
+    usable = np.abs(samples) <= LOUDEST  # False for NaN
+    if usable.all():
+        return
+    at = int(np.argmin(usable))
+    where = f"at {(position + at) / sample_rate:.3f} s"
+    if np.isfinite(samples[at]):
+        raise AudioError(
+            f"{name} has a sample of {samples[at]:.3g} {where}, where full scale is 1; "
+            "write it again from valid samples."
+        )
+    raise AudioError(f"{name} contains NaN or infinity {where}; write it again from valid samples.")
 
 
 def check_sample_rate(sample_rate: int) -> None:

@@ -22,8 +22,10 @@ reference and of all systems, so that every system is scored over the same ones.
 `Evaluation.warnings` lists what only the reference or only a system contains.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from earmark.errors import DataError, SettingError, choose
@@ -259,6 +261,8 @@ def evaluate(
         _score(output.name, own, curve, scoring)
         for output, own, curve in zip(systems, counts, curves, strict=True)
     )
+    notes = (_undefined_classes(own) + _explain_best(own) for own in scored)
+    warnings += chain.from_iterable(notes)
     first, *others = scored
     differences: dict[str, dict[str, Differences]] = {}
     for system in others if scoring.n_bootstrap else ():
@@ -279,6 +283,55 @@ def evaluate(
     # The same warning about the reference comes with each system.
     unique = tuple(dict.fromkeys(warnings))
     return Evaluation(scored, differences, unique, scoring, len(tags))
+
+
+def _undefined_classes(system: SystemScores) -> list[str]:
+    """Warn of classes that a class mean leaves out: to miss a class altogether would raise it."""
+    without = {
+        part: found
+        for part in ("segment", "event", "clip")
+        if (found := undefined_classes(system.scores.get(part, {})))
+    }
+    if not without:
+        return []
+    return [
+        f"The class means of {system.name} leave out classes without an F-measure, such as "
+        f"{next(iter(without.values()))[0]!r}, as sed_eval does ("
+        f"{', '.join(f'{len(found)} in {part}' for part, found in without.items())}); with "
+        "empty_as_zero they count as 0."
+    ]
+
+
+def undefined_classes(scores: Mapping[str, Any]) -> list[str]:
+    """Return the classes whose F-measure is undefined and which a class mean thus leaves out.
+
+    >>> undefined_classes({"class_wise": {"dog": {"f_measure": {"f_measure": float("nan")}}}})
+    ['dog']
+    """
+    classes = scores.get("class_wise", {})
+    return [
+        label
+        for label, groups in classes.items()
+        if math.isnan(groups.get("f_measure", {}).get("f_measure", 0.0))
+    ]
+
+
+def _explain_best(system: SystemScores) -> list[str]:
+    """Explain a best score that is worse than the system's own."""
+    warnings = []
+    for part in ("segment", "event"):
+        own, best = (system.scores.get(name) for name in (part, f"best_{part}"))
+        if own is None or best is None:
+            continue
+        values = [each["overall"]["f_measure"]["f_measure"] for each in (own, best)]
+        if values[1] < values[0]:
+            warnings.append(
+                f"best {part} F1 of {system.name} ({values[1]:.3f}) is below that of its events "
+                f"({values[0]:.3f}): it is the best of one threshold for all classes on the "
+                "frame-level scores, without the thresholds per class, filters and gap filling "
+                "that the events were decoded with."
+            )
+    return warnings
 
 
 def _check_negatives(

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 from earmark.metrics.best_thresholds import BestPoints, BestScores
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.calibration import CalibrationScores
-from earmark.metrics.evaluation import SCORE_PARTS, Evaluation, SystemScores
+from earmark.metrics.evaluation import (
+    SCORE_PARTS,
+    Evaluation,
+    SystemScores,
+    undefined_classes,
+)
 from earmark.metrics.system_comparison import Difference
 
 if TYPE_CHECKING:
@@ -287,7 +292,13 @@ def _score_text(system: SystemScores, part: str, path: Sequence[str]) -> str:
     if value is None or math.isnan(value):
         return "-"
     interval = _at(system.intervals.get(part), path)
-    return f"{value:.3f}" if interval is None else f"{value:.3f} {_range(interval)}"
+    text = f"{value:.3f}" if interval is None else f"{value:.3f} {_range(interval)}"
+    if path == ("class_wise_average", "f_measure", "f_measure"):
+        classes = system.scores[part]["class_wise"]
+        without = undefined_classes(system.scores[part])
+        # As in sed_eval, a class that is never detected does not lower the mean: say so.
+        text += f", {len(classes) - len(without)} of {len(classes)} classes" if without else ""
+    return text
 
 
 def _range(interval: Interval | Difference) -> str:

@@ -255,7 +255,14 @@ def _check_scores(system: SystemOutput, reference: SystemOutput, tags: Tags) -> 
 
 def _compare_labels(system: SystemOutput, reference: SystemOutput, tags: Tags) -> list[str]:
     in_system, in_reference = system.labels_in(tags), reference.labels
-    return [
+    folded = {_folded(label): label for label in sorted(in_reference - in_system)}
+    alike = [
+        f"The label {label!r} of {system.name} differs only in case, spaces or hyphens "
+        f"from {folded[_folded(label)]!r} of {reference.name}: they are two classes; rename one."
+        for label in sorted(in_system - in_reference)
+        if _folded(label) in folded
+    ]
+    return alike + [
         f"{len(only)} labels of {one.name} are not in {other.name}: "
         f"{', '.join(map(repr, only[:5]))}{' and others' if only[5:] else ''}; {consequence}."
         for one, other, only, consequence in (
@@ -269,6 +276,10 @@ def _compare_labels(system: SystemOutput, reference: SystemOutput, tags: Tags) -
         )
         if only
     ]
+
+
+def _folded(label: str) -> str:
+    return "".join(letter for letter in label.casefold() if letter not in " \t-_\u00a0")
 
 
 def _dropped_rows(output: SystemOutput) -> list[str]:
