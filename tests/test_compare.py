@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tones import write_tones
+from typer.testing import CliRunner
 
+from earmark.cli import app
 from earmark.errors import DataError, SettingError
 from earmark.experiments import Plan, RunResult, compare_results, run_plan, table, write_tables
 from earmark.experiments.compare import read_result, read_results
@@ -705,6 +707,44 @@ def test_pairs_with_the_same_change_are_corrected_among_themselves_and_tested_jo
     assert last == [("all pairs: b minus a", "10"), ("means per seed: b minus a", "5")]
 
 
+def test_a_verdict_covers_the_clips_that_runs_share():
+    """Both systems vary from clip to clip, in opposite ways: other clips may reverse it."""
+    rng = np.random.default_rng(0)
+    results = []
+    for name, sign in (("a", -1), ("b", 1)):
+        for seed in range(5):
+            tp = (50 + sign * rng.normal(3, 20, 40)).clip(0, 100).astype(int)
+            counts = {"tp": tp.tolist(), "fp": (100 - tp).tolist(), "fn": (100 - tp).tolist()}
+            result = made_result(name, seed, 0.5, tp.sum() / 4000)
+            errors = {"errors": (100 - tp).tolist()}
+            results.append(replace(result, counts={"clip_and_frame": counts | errors}))
+    found = compare_results(results, [A_AND_B])
+    (verdict,) = found.verdicts.values()
+    # By hand: the variance of the mean difference over clips drawn with replacement.
+    per_clip = np.array([result.counts["clip_and_frame"]["tp"] for result in results]) / 100
+    difference = (per_clip[5:] - per_clip[:5]).mean(axis=0)
+    assert verdict.effect.clip_variance == pytest.approx(difference.var() / 40, rel=0.15)
+    assert verdict.effect.difference == pytest.approx(difference.mean())
+    assert list(found.verdicts) == ["b minus a"]
+    assert found.to_dict()["verdicts"]["b minus a"]["sentence"] in found.sentences()[0]
+
+
+def test_the_tables_and_the_terminal_end_with_the_verdicts(home, results):
+    plan = Plan.read(home / "plan.toml")
+    comparisons = write_tables(plan, results, home / "verdicts")
+    (sentence,) = comparisons[1].sentences()
+    assert sentence.startswith("hierarchical minus single: ")
+    text = (home / "verdicts" / "table.md").read_text()
+    assert f"**Verdicts; {TUNINGS['clip']}**\n\n- {sentence}\n" in text
+    tree = json.loads((home / "verdicts" / "table.json").read_text())
+    assert tree["clip"]["verdicts"]["hierarchical minus single"]["sentence"] in sentence
+    arguments = ["compare", str(plan.source), "--out", str(home / "out")]
+    printed = CliRunner().invoke(app, [*arguments, "--work", str(home / "work")]).output
+    assert " ".join(printed.split()).endswith(sentence)
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    assert printed.count(" hierarchical ") > 10
+
+
 def test_a_pair_uses_the_seeds_that_both_configurations_have():
     results = [made_result("a", seed, 0.7 + seed / 100) for seed in (0, 1, 2)]
     results += [made_result("b", seed, 0.6) for seed in (1, 2, 3)]
@@ -727,6 +767,7 @@ def test_the_tables_contain_every_configuration_and_pair(home, results):
     ("before", "after", "message"),
     [
         ("[data]", "[dato]", "'dato'; did you mean 'data'"),
+        ("[data]", 'tuning = "clop"\n[data]', "'clop'; did you mean 'clip'"),
         ("seeds = 1", "seed = 1", "no setting 'configurations.oracle.seed'; did you mean"),
         ("model.stages = []", "model.stage = []", "no setting 'model.stage'; did you mean"),
         ("model.stages = []", "stages = []", "A setting needs its section"),

@@ -41,7 +41,7 @@ def compare(
 ) -> None:
     """Train every configuration of a plan with every seed and compare the results."""
     from earmark.experiments import Plan, run_plan, write_tables
-    from earmark.experiments.table import comparison_tables
+    from earmark.experiments.table import comparison_tables, verdicts_text
 
     comparison_plan = Plan.read(plan, data, overrides or (), seeds)
     out.mkdir(parents=True, exist_ok=True)
@@ -55,13 +55,17 @@ def compare(
         print_json({comparison.tuning: comparison.to_dict() for comparison in comparisons})
         return
     tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
+    verdicts = verdicts_text(x for x in comparisons if x.tuning == comparison_plan.tuning)
     if markdown:
-        print("\n\n".join(table.to_markdown() for table in tables))
+        print("\n\n".join([*(table.to_markdown() for table in tables), verdicts]))
         return
     from rich.console import Console
+    from rich.markdown import Markdown
 
+    console = Console()
     for table in tables:
-        Console().print(table.to_rich())
+        console.print(table.to_rich())
+    console.print(Markdown(verdicts))
 
 
 @app.command(cls=RegistryCommand)

@@ -28,6 +28,7 @@ from earmark.experiments.table import (
     difference_csv,
     list_tunings,
     summary_csv,
+    verdicts_text,
 )
 from earmark.files import atomic_write, locked
 from earmark.metrics.report import finite
@@ -151,10 +152,11 @@ def write_tables(plan: Plan, results: list[RunResult], out: Path) -> list[Compar
         compare_results(results, plan.pairs(), tuning) for tuning in list_tunings(results)
     ]
     tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
+    verdicts = [text for text in [verdicts_text(comparisons)] if text]
     plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})
     out.mkdir(parents=True, exist_ok=True)
     for name, text in {
-        f"{TABLE}.md": "\n\n".join(table.to_markdown() for table in tables) + "\n",
+        f"{TABLE}.md": "\n\n".join([*(x.to_markdown() for x in tables), *verdicts]) + "\n",
         f"{TABLE}.json": json.dumps(plain, indent=1) + "\n",
         f"{TABLE}.csv": summary_csv(comparisons),
         f"{DIFFERENCES}.csv": difference_csv(comparisons),

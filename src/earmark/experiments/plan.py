@@ -8,6 +8,8 @@ the folder `audio` next to it.
 
     preset = "fast"         starting point of all settings; stands before any table
     encoder = "x.toml"      pretrained encoder of all configurations, relative to the plan
+    tuning = "clip"         the tuning (one of `TUNINGS`) whose verdicts end the output: the choice
+                            belongs in the plan, before the test scores are known
     [data]                  tables: train, valid and test; optional: train_events and valid_events;
                             audio, one folder with all recordings; negatives and valid_negatives,
                             folders of recordings without any class; labels, if the training table
@@ -67,7 +69,15 @@ from earmark.inference.tuning import default_rule, has_decision
 from earmark.inference.tuning.decisions import VERSION
 from earmark.training.settings import Settings, parse_override
 
-TABLES = ("data", "decoding", "preset", "encoder", "settings", "grid", "configurations")
+TABLES = ("data", "decoding", "preset", "encoder", "tuning", "settings", "grid", "configurations")
+TUNINGS = {  # as in `earmark.experiments.run` -> title
+    "clip_and_frame": "clip-level and frame-level thresholds per class, tuned on tags",
+    "clip": "clip-level thresholds per class, tuned on tags; default frame-level thresholds",
+    "shared_clip": "one clip-level threshold for all classes, tuned on tags; default frame-level "
+    "thresholds",
+    "strong": "all thresholds tuned on onsets and offsets of the validation clips",
+    "published": "the decision stage that each network was published with",
+}
 SCORING = 3  # version of what `earmark.experiments.run` measures; raise it when that changes
 
 
@@ -191,6 +201,7 @@ class Plan:
         common: the settings of all configurations, for those with a preset of their own.
         features: of the encoder, if the plan has one.
         overrides: of the settings of every configuration, such as "training.max_epochs=1"; last.
+        tuning: the one that decides, in `TUNINGS`.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -220,6 +231,7 @@ class Plan:
     common: Mapping[str, Any] = field(default_factory=dict)
     features: FeatureConfig | None = None
     overrides: tuple[str, ...] = ()
+    tuning: str = "clip"
 
     @classmethod
     def read(
@@ -274,9 +286,10 @@ class Plan:
             )
         decoding = asdict(build(Rule, "decoding", tree["decoding"])) if "decoding" in tree else {}
         decoding = {name: decoding[name] for name in tree.get("decoding", {})}
+        tuning = choose(f"tuning in {source}", tree.get("tuning", "clip"), TUNINGS)
         plan = cls(
             source, folder, paths, configurations, base, audio, tables.labels, decoding, common,
-            features, overrides,
+            features, overrides, tuning,
         )  # fmt: skip
         plan._check()
         return plan

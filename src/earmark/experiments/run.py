@@ -94,6 +94,7 @@ class RunResult:
         training: epochs, losses, seconds.
         versions: of the packages that produced it.
         format: version of the file format.
+        fold: of the tables, if the plan has folds; runs of one fold have the same test clips.
 
     >>> RunResult("linear, single", 0, "", {}, {}, {}, {}).format
     2
@@ -108,6 +109,7 @@ class RunResult:
     training: Mapping[str, Any]
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     format: int = FORMAT
+    fold: int = 0
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically."""

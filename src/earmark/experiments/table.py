@@ -8,13 +8,14 @@ Differences are paired by seed (`compare_runs`): Student's interval and the p-va
 test, which is also corrected (Holm) for the number of pairs with the same change, or without one.
 Pairs with the same change are also tested jointly, in two ways: over all their runs, which takes
 runs with the same seed and different poolings for independent; and over the means per seed, which
-does not.
+does not. What a pair's difference in F1 says is a sentence (`earmark.metrics.verdict`), from seeds
+and clips.
 """
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
@@ -22,8 +23,9 @@ import numpy as np
 
 from earmark.errors import choose
 from earmark.experiments.configurations import Pair
+from earmark.experiments.effects import FROM_COUNTS, ClipBootstrap
+from earmark.experiments.plan import TUNINGS
 from earmark.experiments.run import RunResult
-from earmark.metrics.bootstrap import bootstrap_weights
 from earmark.metrics.report import TextTable, p_text
 from earmark.metrics.run_comparison import (
     RunDifference,
@@ -31,16 +33,8 @@ from earmark.metrics.run_comparison import (
     correct_p_values,
     student_quantile,
 )
-from earmark.metrics.weighted_scores import Reals
+from earmark.metrics.verdict import Verdict, judge
 
-TUNINGS = {  # as in `earmark.experiments.run` -> title
-    "clip_and_frame": "clip-level and frame-level thresholds per class, tuned on tags",
-    "clip": "clip-level thresholds per class, tuned on tags; default frame-level thresholds",
-    "shared_clip": "one clip-level threshold for all classes, tuned on tags; default frame-level "
-    "thresholds",
-    "strong": "all thresholds tuned on onsets and offsets of the validation clips",
-    "published": "the decision stage that each network was published with",
-}
 N_SAMPLES = 1000
 LEVEL = 0.95
 MANY = 1000  # degrees of freedom; more make no difference
@@ -102,6 +96,8 @@ class Comparison:
         corrected: pair -> metric -> p-value corrected for the pairs with the same change.
         by_change: change -> metric -> the difference over all runs of its pairs.
         by_seed: change -> metric -> the difference over the means per seed.
+        verdicts: name of a pair, or of a joint test over the means per seed -> what its difference
+            in F1 says.
 
     >>> summaries = {"single": {"f1": Summary(0.5, 0.1, 0.4, 0.6, (0.4, 0.6))}}
     >>> comparison = Comparison("clip", {"single": [0, 1]}, summaries, {}, {}, {}, {})
@@ -116,6 +112,7 @@ class Comparison:
     corrected: dict[Pair, dict[str, float]]
     by_change: dict[str, dict[str, RunDifference]]
     by_seed: dict[str, dict[str, RunDifference]]
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON.
@@ -145,7 +142,16 @@ class Comparison:
                 }
                 for title, joint in (("by_change", self.by_change), ("by_seed", self.by_seed))
             },
+            "verdicts": {name: verdict.to_dict() for name, verdict in self.verdicts.items()},
         }
+
+    def sentences(self) -> list[str]:
+        """Return the verdicts in words.
+
+        >>> compare_results([], [], "clip").sentences()
+        []
+        """
+        return [f"{name}: {verdict.sentence()}." for name, verdict in self.verdicts.items()]
 
 
 def list_tunings(results: Iterable[RunResult]) -> list[str]:
@@ -186,11 +192,11 @@ def compare_results(
             continue
         runs.setdefault(result.configuration, {})[result.seed] = result
     seeds = {configuration: sorted(by_seed) for configuration, by_seed in runs.items()}
+    scored = [result for by_seed in runs.values() for result in by_seed.values()]
+    bootstrap = ClipBootstrap(scored, tuning, n_samples, seed)
     summaries = {
         configuration: {
-            name: _summarise(
-                [by_seed[s] for s in seeds[configuration]], metric, tuning, n_samples, seed
-            )
+            name: _summarise([by_seed[s] for s in seeds[configuration]], metric, tuning, bootstrap)
             for name, metric in METRICS.items()
         }
         for configuration, by_seed in runs.items()
@@ -205,18 +211,24 @@ def compare_results(
     corrected: dict[Pair, dict[str, float]] = {pair: {} for pair in differences}
     by_change: dict[str, dict[str, RunDifference]] = {}
     by_seed_: dict[str, dict[str, RunDifference]] = {}
+    verdicts: dict[str, Verdict] = {}
     for change in dict.fromkeys(pair.change for pair in differences):
         family = [pair for pair in differences if pair.change == change]
         for name in METRICS:
             p_values = correct_p_values([differences[pair][name].p_value for pair in family])
             for pair, p_value in zip(family, p_values, strict=True):
                 corrected[pair][name] = p_value
+        effects = [bootstrap.effect(*paired[pair]) for pair in family]
+        verdicts |= dict(zip(map(_pair_name, family), judge(effects), strict=True))
         if change and len(family) > 1:
             all_a, all_b = ([run for p in family for run in paired[p][side]] for side in (0, 1))
             by_change[change] = _compare(all_a, all_b, tuning)
             if len({run.seed for run in all_a}) > 1:
                 by_seed_[change] = _compare(all_a, all_b, tuning, by_seed=True)
-    return Comparison(tuning, seeds, summaries, differences, corrected, by_change, by_seed_)
+                [verdicts[f"means per seed: {change}"]] = judge([bootstrap.effect(all_a, all_b)])
+    return Comparison(
+        tuning, seeds, summaries, differences, corrected, by_change, by_seed_, verdicts
+    )
 
 
 def _compare(
@@ -239,7 +251,7 @@ def _values(results: Sequence[RunResult], metric: Metric, tuning: str) -> list[f
 
 
 def _summarise(
-    results: Sequence[RunResult], metric: Metric, tuning: str, n_samples: int, seed: int
+    results: Sequence[RunResult], metric: Metric, tuning: str, bootstrap: ClipBootstrap
 ) -> Summary:
     values = np.array(_values(results, metric, tuning))
     mean, n_runs = float(values.mean()), len(values)
@@ -248,31 +260,15 @@ def _summarise(
         return Summary(mean, nan, nan, nan, tuple(values.tolist()))
     deviation = float(values.std(ddof=1))
     run_variance, clip_variance = deviation**2 / n_runs, 0.0
-    if metric.name in _FROM_COUNTS:
-        counts = [result.counts[tuning] for result in results]
-        samples = [
-            np.mean([_FROM_COUNTS[metric.name](table, weights) for table in counts], axis=0)
-            for weights in bootstrap_weights(len(counts[0]["tp"]), n_samples, seed)
-        ]
-        clip_variance = float(np.concatenate(samples).var(ddof=1))
+    if metric.name in FROM_COUNTS:
+        # The spread of runs on different folds has part of it already; see `Effect.half_width`.
+        missing = (n_runs - len({result.fold for result in results})) / (n_runs - 1)
+        clip_variance = missing * float(bootstrap.means(results, metric.name).var(ddof=1))
     # Few runs give an uncertain variance, hence their own quantile; there are many clips.
     few, many = student_quantile(LEVEL, n_runs - 1), student_quantile(LEVEL, MANY)
     margin = (few**2 * run_variance + many**2 * clip_variance) ** 0.5
     low, high = max(0.0, mean - margin), min(metric.maximum, mean + margin)
     return Summary(mean, deviation, low, high, tuple(values.tolist()))
-
-
-def _error_rates(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
-    errors, tp, fn = (weights @ np.array(counts[name]) for name in ("errors", "tp", "fn"))
-    return np.asarray(errors / (tp + fn))
-
-
-def _f_measures(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
-    tp, fp, fn = (weights @ np.array(counts[name]) for name in ("tp", "fp", "fn"))
-    return np.asarray(2 * tp / np.maximum(1, 2 * tp + fp + fn))
-
-
-_FROM_COUNTS = {"error_rate": _error_rates, "f_measure": _f_measures}
 
 
 def comparison_tables(comparison: Comparison) -> list[TextTable]:
@@ -317,6 +313,24 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
     return tables
 
 
+def verdicts_text(comparisons: Iterable[Comparison]) -> str:
+    """Return the verdicts of each tuning as Markdown, after a heading; empty without any.
+
+    >>> verdicts_text([compare_results([], [])])
+    ''
+    """
+    parts = [
+        "\n".join([f"**Verdicts; {TUNINGS[x.tuning]}**", "", *(f"- {y}" for y in x.sentences())])
+        for x in comparisons
+        if x.verdicts
+    ]
+    return "\n\n".join(parts)
+
+
+def _pair_name(pair: Pair) -> str:
+    return f"{pair.configuration} minus {pair.baseline}"
+
+
 def _list_differences(
     comparison: Comparison,
 ) -> list[tuple[str, Mapping[str, RunDifference], Mapping[str, float]]]:
@@ -324,7 +338,7 @@ def _list_differences(
     joint = (("all pairs", comparison.by_change), ("means per seed", comparison.by_seed))
     return [
         *(
-            (f"{pair.configuration} minus {pair.baseline}", metrics, comparison.corrected[pair])
+            (_pair_name(pair), metrics, comparison.corrected[pair])
             for pair, metrics in comparison.pairs.items()
         ),
         *(
