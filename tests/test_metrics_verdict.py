@@ -153,7 +153,7 @@ def test_clips_that_leave_too_much_are_named_since_more_runs_do_not_help():
     effect = Effect(0.01, 0.0001, 0.0004, 5)
     (verdict,) = judge([effect])
     assert verdict.n_needed is None
-    assert verdict.sentence().startswith(f"too few clips to tell: not even {MOST_RUNS} runs on")
+    assert verdict.sentence().startswith(f"too few clips to tell: not even {MOST_RUNS} runs would")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from earmark.metrics.weighted_scores import Reals
 
 def _error_rates(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
     errors, tp, fn = (weights @ np.array(counts[name]) for name in ("errors", "tp", "fn"))
-    return np.asarray(errors / (tp + fn))
+    undefined = np.full(len(weights), nan)  # in a sample without any reference
+    return np.asarray(np.divide(errors, tp + fn, out=undefined, where=tp + fn > 0))
 
 
 def _f_measures(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:

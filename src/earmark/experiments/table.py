@@ -16,7 +16,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import inf
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +51,15 @@ class Metric(NamedTuple):
     group: str  # in `RunResult.scores`; "tuned" stands for the tuning of the table
     name: str
     maximum: float = 1.0
+    optional: bool = False  # results of earlier versions lack it
+
+    def group_in(self, tuning: str) -> str:
+        """Return the group in the table of a tuning.
+
+        >>> METRICS["f1"].group_in("clip"), METRICS["map"].group_in("clip")
+        ('clip', 'threshold_free')
+        """
+        return tuning if self.group == "tuned" else self.group
 
 
 METRICS = {
@@ -62,7 +71,9 @@ METRICS = {
     "p": Metric("P", "tuned", "precision"),
     "r": Metric("R", "tuned", "recall"),
     "event_f1": Metric("event F1", "tuned", "event_f_measure"),
+    "wide_event_f1": Metric("event F1, 0.5 s", "tuned", "wide_event_f_measure", optional=True),
     "psds1": Metric("PSDS1", "threshold_free", "psds1"),
+    "psds2": Metric("PSDS2", "threshold_free", "psds2", optional=True),
     "map": Metric("mAP", "threshold_free", "mean_average_precision"),
     "valid_map": Metric("mAP, valid", "valid", "mean_average_precision"),
 }
@@ -194,10 +205,15 @@ def compare_results(
     seeds = {configuration: sorted(by_seed) for configuration, by_seed in runs.items()}
     scored = [result for by_seed in runs.values() for result in by_seed.values()]
     bootstrap = ClipBootstrap(scored, tuning, n_samples, seed)
+    metrics = {
+        name: x
+        for name, x in METRICS.items()
+        if not x.optional or all(x.name in run.scores[x.group_in(tuning)] for run in scored)
+    }
     summaries = {
         configuration: {
             name: _summarise([by_seed[s] for s in seeds[configuration]], metric, tuning, bootstrap)
-            for name, metric in METRICS.items()
+            for name, metric in metrics.items()
         }
         for configuration, by_seed in runs.items()
     }
@@ -207,14 +223,14 @@ def compare_results(
         shared = sorted(a.keys() & b.keys())
         if len(shared) > 1:
             paired[pair] = [a[s] for s in shared], [b[s] for s in shared]
-    differences = {pair: _compare(*sides, tuning) for pair, sides in paired.items()}
+    differences = {pair: _compare(*sides, metrics, tuning) for pair, sides in paired.items()}
     corrected: dict[Pair, dict[str, float]] = {pair: {} for pair in differences}
     by_change: dict[str, dict[str, RunDifference]] = {}
     by_seed_: dict[str, dict[str, RunDifference]] = {}
     verdicts: dict[str, Verdict] = {}
     for change in dict.fromkeys(pair.change for pair in differences):
         family = [pair for pair in differences if pair.change == change]
-        for name in METRICS:
+        for name in metrics:
             p_values = correct_p_values([differences[pair][name].p_value for pair in family])
             for pair, p_value in zip(family, p_values, strict=True):
                 corrected[pair][name] = p_value
@@ -222,9 +238,9 @@ def compare_results(
         verdicts |= dict(zip(map(_pair_name, family), judge(effects), strict=True))
         if change and len(family) > 1:
             all_a, all_b = ([run for p in family for run in paired[p][side]] for side in (0, 1))
-            by_change[change] = _compare(all_a, all_b, tuning)
+            by_change[change] = _compare(all_a, all_b, metrics, tuning)
             if len({run.seed for run in all_a}) > 1:
-                by_seed_[change] = _compare(all_a, all_b, tuning, by_seed=True)
+                by_seed_[change] = _compare(all_a, all_b, metrics, tuning, by_seed=True)
                 [verdicts[f"means per seed: {change}"]] = judge([bootstrap.effect(all_a, all_b)])
     return Comparison(
         tuning, seeds, summaries, differences, corrected, by_change, by_seed_, verdicts
@@ -232,10 +248,14 @@ def compare_results(
 
 
 def _compare(
-    a: Sequence[RunResult], b: Sequence[RunResult], tuning: str, by_seed: bool = False
+    a: Sequence[RunResult],
+    b: Sequence[RunResult],
+    metrics: Mapping[str, Metric],
+    tuning: str,
+    by_seed: bool = False,
 ) -> dict[str, RunDifference]:
     differences = {}
-    for name, metric in METRICS.items():
+    for name, metric in metrics.items():
         scores = np.array([_values(side, metric, tuning) for side in (a, b)])  # (2, runs)
         if by_seed:
             seeds = np.array([run.seed for run in a])
@@ -246,8 +266,7 @@ def _compare(
 
 
 def _values(results: Sequence[RunResult], metric: Metric, tuning: str) -> list[float]:
-    group = tuning if metric.group == "tuned" else metric.group
-    return [result.scores[group][metric.name] for result in results]
+    return [result.scores[metric.group_in(tuning)][metric.name] for result in results]
 
 
 def _summarise(
@@ -256,14 +275,14 @@ def _summarise(
     values = np.array(_values(results, metric, tuning))
     mean, n_runs = float(values.mean()), len(values)
     if n_runs < 2:
-        nan = float("nan")
         return Summary(mean, nan, nan, nan, tuple(values.tolist()))
     deviation = float(values.std(ddof=1))
     run_variance, clip_variance = deviation**2 / n_runs, 0.0
     if metric.name in FROM_COUNTS:
         # The spread of runs on different folds has part of it already; see `Effect.half_width`.
         missing = (n_runs - len({result.fold for result in results})) / (n_runs - 1)
-        clip_variance = missing * float(bootstrap.means(results, metric.name).var(ddof=1))
+        samples = bootstrap.means(results, metric.name)
+        clip_variance = missing * float(np.nanvar(samples, ddof=1))
     # Few runs give an uncertain variance, hence their own quantile; there are many clips.
     few, many = student_quantile(LEVEL, n_runs - 1), student_quantile(LEVEL, MANY)
     margin = (few**2 * run_variance + many**2 * clip_variance) ** 0.5
@@ -279,10 +298,11 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
     """
     rows, with_deviation = [], (*HEADLINES, "valid_map")
     for configuration, metrics in comparison.summaries.items():
-        texts = [summary_text(metrics[name]) if name in with_deviation
-                 else f"{metrics[name].mean:.3f}" for name in METRICS]  # fmt: skip
+        texts = [summary_text(own) if name in with_deviation else f"{own.mean:.3f}"
+                 for name, own in metrics.items()]  # fmt: skip
         rows.append((configuration, str(len(comparison.seeds[configuration])), *texts))
-    columns = ("configuration", "runs", *(metric.title for metric in METRICS.values()))
+    shown = _list_metrics([comparison])
+    columns = ("configuration", "runs", *(METRICS[name].title for name in shown))
     title = f"Mean ± standard deviation over runs; {TUNINGS[comparison.tuning]}"
     tables = [TextTable(title, columns, tuple(rows))]
     intervals = tuple(
@@ -349,6 +369,12 @@ def _list_differences(
     ]
 
 
+def _list_metrics(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the names of the metrics that any of the comparisons has; the usual ones always."""
+    known = {name for x in comparisons for own in x.summaries.values() for name in own}
+    return [name for name, metric in METRICS.items() if name in known or not metric.optional]
+
+
 def summary_csv(comparisons: Sequence[Comparison]) -> str:
     """Return all scores of all configurations as CSV, one row per tuning and configuration.
 
@@ -356,10 +382,11 @@ def summary_csv(comparisons: Sequence[Comparison]) -> str:
     ['tuning', 'configuration', 'runs', 'er_mean', 'er_deviation']
     """
     parts = ("mean", "deviation", "low", "high")
-    columns = [f"{name}_{part}" for name in METRICS for part in parts]
+    names = _list_metrics(comparisons)
+    columns = [f"{name}_{part}" for name in names for part in parts]
     rows = [
         [comparison.tuning, configuration, len(comparison.seeds[configuration])]
-        + [_csv_number(getattr(metrics[x], part)) for x in METRICS for part in parts]
+        + [_csv_number(getattr(metrics.get(x), part, nan)) for x in names for part in parts]
         for comparison in comparisons
         for configuration, metrics in comparison.summaries.items()
     ]
@@ -373,15 +400,16 @@ def difference_csv(comparisons: Sequence[Comparison]) -> str:
     ['tuning', 'pair', 'runs', 'smallest_p', 'er_difference']
     """
     parts = ("difference", "low", "high", "p_value")
-    columns = [f"{name}_{part}" for name in METRICS for part in (*parts, "corrected_p")]
+    names = _list_metrics(comparisons)
+    columns = [f"{name}_{part}" for name in names for part in (*parts, "corrected_p")]
     rows = [
         [comparison.tuning, name, metrics["er"].n_runs, f"{metrics['er'].smallest_p:.6g}"]
         + [
             _csv_number(value)
-            for x in METRICS
+            for x in names
             for value in (
-                *(getattr(metrics[x], part) for part in parts),
-                corrected.get(x, float("nan")),
+                *(getattr(metrics.get(x), part, nan) for part in parts),
+                corrected.get(x, nan),
             )
         ]
         for comparison in comparisons

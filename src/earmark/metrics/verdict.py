@@ -172,9 +172,7 @@ class Verdict:
                 f"({effect.difference:+.3f} {unit} [{low:+.3f}, {high:+.3f}] from {effect.n_runs})"
             )
             if self.n_needed is None:
-                return (
-                    f"too few clips to tell: not even {MOST_RUNS} runs on them would do {measured}"
-                )
+                return f"too few clips to tell: not even {MOST_RUNS} runs would decide {measured}"
             return f"too few runs to tell: at least {self.n_needed} would be needed {measured}"
         size, ends = abs(effect.difference), sorted((abs(low), abs(high)))
         p_text = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
