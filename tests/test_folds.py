@@ -140,8 +140,11 @@ def test_a_plan_on_top_of_another_changes_some_of_it(home, tmp_path):
     third = Plan.read(tmp_path / "third.toml", home)
     assert list(third.configurations) == ["other"]
     assert read_configurations(tmp_path / "third.toml") == third.configurations
-    (tmp_path / "fourth.toml").write_text('based_on = "second.toml"\n')
-    with pytest.raises(SettingError, match="which is itself based on a plan; name that one"):
+    (tmp_path / "fourth.toml").write_text('based_on = "third.toml"\nhold_test = true\n')
+    fourth = Plan.read(tmp_path / "fourth.toml", home)
+    assert replace(fourth, source=third.source, hold_test=False) == third
+    (tmp_path / "third.toml").write_text('based_on = "fourth.toml"\n')
+    with pytest.raises(SettingError, match=r"fourth\.toml is based on third\.toml, which is based"):
         Plan.read(tmp_path / "fourth.toml", home)
 
 

@@ -25,6 +25,7 @@ TABLES = (
     "configurations",
 )
 NEGATIVES = ("negatives", "valid_negatives")  # folders; the other paths of a plan are tables
+LISTS = {"grid", "configurations"}
 FOLD = "{fold}"
 
 
@@ -93,23 +94,27 @@ def read_plan_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         ...
     earmark.errors.SettingError: There is no settings file nowhere.toml.
     """
-    source = Path(path)
-    tree = read_toml(source)
-    for name in tree:
-        choose(f"table in {source}", name, TABLES)
-    base = tree.pop("based_on", None)
-    if base is None:
-        return tree
-    if not isinstance(base, str):
-        raise SettingError(f"{source}: based_on must be the file name of a plan. Got {base!r}.")
-    if "based_on" in read_toml(source.parent / base):
-        raise SettingError(
-            f"{source} is based on {base}, which is itself based on a plan; name that one instead."
-        )
-    below = read_plan_file(source.parent / base)
-    if {"grid", "configurations"} & tree.keys():
-        below = {name: x for name, x in below.items() if name not in ("grid", "configurations")}
-    return _merge(below, tree)
+    trees: list[dict[str, Any]] = []  # from the plan down to the one that is based on none
+    sources = [Path(path)]
+    while len(trees) < len(sources):
+        source = sources[-1]
+        trees.append(read_toml(source))
+        for name in trees[-1]:
+            choose(f"table in {source}", name, TABLES)
+        base = trees[-1].pop("based_on", None)
+        if base is None:
+            continue
+        if not isinstance(base, str):
+            raise SettingError(f"{source}: based_on must be the file name of a plan. Got {base!r}.")
+        if source.parent / base in sources:
+            raise SettingError(f"{source} is based on {base}, which is based on it; remove one.")
+        sources.append(source.parent / base)
+    whole: dict[str, Any] = {}
+    for tree in reversed(trees):
+        if LISTS & tree.keys():
+            whole = {name: x for name, x in whole.items() if name not in LISTS}
+        whole = _merge(whole, tree)
+    return whole
 
 
 def read_data(tree: Mapping[str, Any], source: Path) -> DataConfig:

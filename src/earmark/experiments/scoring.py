@@ -5,6 +5,7 @@ some. Where clips have tags only, what needs their events is left out.
 """
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from earmark.formats.events import Event
 from earmark.formats.scores import ScoreTable
@@ -45,6 +46,9 @@ def score_clips(
     known = tags_of(reference) if tags is None else tags
     ranking = clip_scores(known, probs=probs, labels=labels)
     free = {"mean_average_precision": ranking.mean_average_precision}
+    auc = ranking.class_wise_average["ranking"]["roc_auc"]
+    if isfinite(auc):  # undefined for a class that all clips have, or none
+        free["mean_roc_auc"] = auc
     scores: Scores = {"threshold_free": free}
     counts: Counts = {}
     if reference:

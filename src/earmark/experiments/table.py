@@ -75,6 +75,7 @@ METRICS = {
     "psds1": Metric("PSDS1", "threshold_free", "psds1"),
     "psds2": Metric("PSDS2", "threshold_free", "psds2", optional=True),
     "map": Metric("mAP", "threshold_free", "mean_average_precision"),
+    "auc": Metric("AUC", "threshold_free", "mean_roc_auc", optional=True),
     "valid_map": Metric("mAP, valid", "valid", "mean_average_precision"),
 }
 HEADLINES = ("er", "f1", "event_f1", "psds1", "map")
