@@ -144,7 +144,7 @@ def test_a_plan_on_top_of_another_changes_some_of_it(home, tmp_path):
     fourth = Plan.read(tmp_path / "fourth.toml", home)
     assert replace(fourth, source=third.source, hold_test=False) == third
     (tmp_path / "third.toml").write_text('based_on = "fourth.toml"\n')
-    with pytest.raises(SettingError, match=r"fourth\.toml is based on third\.toml, which is based"):
+    with pytest.raises(SettingError, match=r"third\.toml is based on fourth\.toml, which is based"):
         Plan.read(tmp_path / "fourth.toml", home)
 
 
