@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from earmark.experiments.plan import Plan, Run
-from earmark.experiments.run import RunOutput, Workspace, score_estimate, train_run
+from earmark.experiments.run import RunOutput, Workspace, train_run
+from earmark.experiments.scoring import score_estimate
 from earmark.files import atomic_write
 from earmark.formats.events import Event
 from earmark.frames import FrameScores

@@ -13,19 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tones import write_tones
+from typer.testing import CliRunner
 
+from earmark.cli import app
 from earmark.errors import DataError, SettingError
 from earmark.experiments import Plan, RunResult, compare_results, run_plan, table, write_tables
-from earmark.experiments.compare import read_result, read_results
+from earmark.experiments.compare import TEST_READ, choose_validation, read_result, read_results
 from earmark.experiments.configurations import Pair
 from earmark.experiments.run import FIRST_NAMES, RunOutput, Workspace, execute_run
-from earmark.experiments.table import TUNINGS, comparison_tables
+from earmark.experiments.table import METRICS, TUNINGS, comparison_tables
 from earmark.files import locked
+from earmark.formats.events import read_events
+from earmark.inference.decoding import decode_events
 from earmark.inference.detector import Detector
 from earmark.inference.ensemble import Ensemble, mean_scores
 from earmark.inference.model_file import load_bundle
 from earmark.inference.tuning import DECISIONS, default_rule, tune_clip_thresholds
 from earmark.metrics.clip import clip_scores, tags_of
+from earmark.metrics.segment import segment_scores
 from earmark.training.api import MODEL, PSEUDO_LABELS
 from earmark.training.checkpoint import HISTORY
 from earmark.training.settings import Settings
@@ -171,11 +176,12 @@ def test_a_result_of_format_1_is_read_with_the_names_of_today(home, results, tmp
         return {old_names.get(name, name): old(value) for name, value in values.items()}
 
     tree = json.loads((home / "out" / "single-seed0.json").read_text())
-    del tree["format"]
+    for new in ("format", "fold", "valid_scores", "valid_counts"):
+        del tree[new]
     path = tmp_path / "single-seed0.json"
     path.write_text(json.dumps(old(tree)))
     assert {"cell", "shown"} <= json.loads(path.read_text()).keys()
-    assert RunResult.read(path) == results[0]
+    assert RunResult.read(path) == replace(results[0], valid_scores={}, valid_counts={})
 
 
 def test_a_renamed_configuration_keeps_its_results(home, results, tmp_path, caplog):
@@ -705,6 +711,116 @@ def test_pairs_with_the_same_change_are_corrected_among_themselves_and_tested_jo
     assert last == [("all pairs: b minus a", "10"), ("means per seed: b minus a", "5")]
 
 
+def test_a_verdict_covers_the_clips_that_runs_share():
+    """Both systems vary from clip to clip, in opposite ways: other clips may reverse it."""
+    rng = np.random.default_rng(0)
+    results = []
+    for name, sign in (("a", -1), ("b", 1)):
+        for seed in range(5):
+            tp = (50 + sign * rng.normal(3, 20, 40)).clip(0, 100).astype(int)
+            counts = {"tp": tp.tolist(), "fp": (100 - tp).tolist(), "fn": (100 - tp).tolist()}
+            result = made_result(name, seed, 0.5, tp.sum() / 4000)
+            errors = {"errors": (100 - tp).tolist()}
+            results.append(replace(result, counts={"clip_and_frame": counts | errors}))
+    found = compare_results(results, [A_AND_B])
+    (verdict,) = found.verdicts.values()
+    # By hand: the variance of the mean difference over clips drawn with replacement.
+    per_clip = np.array([result.counts["clip_and_frame"]["tp"] for result in results]) / 100
+    difference = (per_clip[5:] - per_clip[:5]).mean(axis=0)
+    assert verdict.effect.clip_variance == pytest.approx(difference.var() / 40, rel=0.15)
+    assert verdict.effect.difference == pytest.approx(difference.mean())
+    assert list(found.verdicts) == ["b minus a"]
+    assert found.to_dict()["verdicts"]["b minus a"]["sentence"] in found.sentences()[0]
+
+
+def test_the_tables_and_the_terminal_end_with_the_verdicts(home, results):
+    plan = Plan.read(home / "plan.toml")
+    comparisons = write_tables(plan, results, home / "verdicts")
+    (sentence,) = comparisons[1].sentences()
+    assert sentence.startswith("hierarchical minus single: ")
+    text = (home / "verdicts" / "table.md").read_text()
+    assert f"**Verdicts; {TUNINGS['clip']}**\n\n- {sentence}\n" in text
+    tree = json.loads((home / "verdicts" / "table.json").read_text())
+    assert tree["clip"]["verdicts"]["hierarchical minus single"]["sentence"] in sentence
+    arguments = ["compare", str(plan.source), "--out", str(home / "out")]
+    printed = CliRunner().invoke(app, [*arguments, "--work", str(home / "work")]).stdout
+    assert " ".join(printed.split()).endswith(sentence)
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    assert printed.count(" hierarchical ") > 10
+
+
+def test_a_result_has_the_scores_of_the_validation_clips_too(home, results):
+    plan = Plan.read(home / "plan.toml")
+    workspace = Workspace(plan, home / "work")
+    store = workspace.compute_features(plan.runs()[0])
+    detector = Detector.load(workspace.model_path(plan.runs()[0]))
+    output = RunOutput.predict(detector, workspace, store)
+    tuned = tune_clip_thresholds(output.valid, workspace.valid.tags, plan.runs()[0].rule).decoding
+    by_file = zip(workspace.valid.files, output.valid, strict=True)
+    estimate = {file: decode_events(scores, tuned) for file, scores in by_file}
+    reference = read_events(home / "valid_strong.tsv")
+    by_hand = segment_scores(reference, estimate, output.labels).overall
+    shown = results[0].on_validation()
+    assert shown.scores["clip"]["error_rate"] == by_hand["error_rate"]["error_rate"]
+    assert shown.scores.keys() == results[0].scores.keys()
+    free = {"mean_average_precision", "mean_roc_auc", "psds1", "psds2"}
+    assert shown.scores["threshold_free"].keys() == free
+    own, of_tags = (shown.scores[x]["mean_average_precision"] for x in ("threshold_free", "valid"))
+    assert own == of_tags
+    assert shown.counts["clip"] != results[0].counts["clip"]
+
+
+def test_results_of_earlier_versions_have_fewer_scores_and_no_validation(home, results, tmp_path):
+    tree = json.loads((home / "out" / "single-seed0.json").read_text())
+    for name in ("valid_scores", "valid_counts", "fold"):
+        del tree[name]
+    del tree["scores"]["threshold_free"]["psds2"]
+    (tmp_path / "single-seed0.json").write_text(json.dumps(tree))
+    old = RunResult.read(tmp_path / "single-seed0.json")
+    assert (old.fold, old.fingerprint) == (0, results[0].fingerprint)
+    with pytest.raises(DataError, match=r"'single' with seed 0 has no scores of validation clips"):
+        old.on_validation()
+    columns = {x.title: x for x in (METRICS[name] for name in ("psds1", "psds2", "wide_event_f1"))}
+    shown = comparison_tables(compare_results([old, *results[1:]], [], "clip"))[0].columns
+    assert columns.keys() & set(shown) == {"PSDS1", "event F1, 0.5 s"}
+    assert columns.keys() <= set(comparison_tables(compare_results(results, [], "clip"))[0].columns)
+
+
+def test_held_back_test_scores_are_shown_on_request_and_the_request_is_recorded(home, results):
+    out, plan = home / "out", home / "held.toml"
+    plan.write_text("hold_test = true\n" + PLAN)
+    arguments = ["compare", str(plan), "--out", str(out), "--work", str(home / "work")]
+    for path in out.glob("table*"):
+        path.unlink()
+
+    def run(*more):
+        done = CliRunner().invoke(app, [*arguments, *more, "--json"], catch_exceptions=False)
+        return json.loads(done.stdout)["clip"]["summaries"]["oracle"]["er"]["mean"]
+
+    of_valid, of_test = (x.scores["clip"]["error_rate"] for x in
+                         (results[2].on_validation(), results[2]))  # fmt: skip
+    assert of_valid != of_test
+    assert run() == run("--validation") == of_valid
+    assert sorted(path.name for path in out.glob("validation*")) == [
+        "validation-differences.csv", "validation-runs.png", "validation.csv", "validation.json",
+        "validation.md",
+    ]  # fmt: skip
+    assert not list(out.glob("table*")) and not (out / TEST_READ).exists()
+    assert run("--read-test") == run("--read-test") == of_test
+    first, second = json.loads((out / TEST_READ).read_text())
+    assert first["plan"] == "held.toml" and first["plan_sha256"] == second["plan_sha256"]
+    assert first["runs"] == 5 and results[0].fingerprint in first["fingerprints"]
+    (out / TEST_READ).unlink()
+    arguments[1] = str(home / "plan.toml")  # which holds nothing back
+    assert run() == of_test and run("--validation") == of_valid
+    with pytest.raises(SettingError, match="validation and read_test exclude each other"):
+        choose_validation(Plan.read(plan), validation=True, read_test=True)
+    without = Plan.read(plan)
+    del without.data["valid_events"]
+    with pytest.raises(SettingError, match=r"held\.toml has no data\.valid_events"):
+        choose_validation(without)
+
+
 def test_a_pair_uses_the_seeds_that_both_configurations_have():
     results = [made_result("a", seed, 0.7 + seed / 100) for seed in (0, 1, 2)]
     results += [made_result("b", seed, 0.6) for seed in (1, 2, 3)]
@@ -727,6 +843,12 @@ def test_the_tables_contain_every_configuration_and_pair(home, results):
     ("before", "after", "message"),
     [
         ("[data]", "[dato]", "'dato'; did you mean 'data'"),
+        ("[data]", 'tuning = "clop"\n[data]', "'clop'; did you mean 'clip'"),
+        ("[data]", "hold_test = 1\n[data]", "hold_test must be true or false. Got 1"),
+        ("[data]", "based_on = 1\n[data]", "based_on must be the file name of a plan. Got 1"),
+        ("[data]", "[data]\nfolds = 0", r"data\.folds must be 1 or more\. Got 0"),
+        ("[data]", "[data]\nfolds = 2", r"data\.folds is 2, but no path contains {fold}"),
+        ("train_weak", "train{fold}_weak", r"data\.train depends on {fold}; set data\.folds"),
         ("seeds = 1", "seed = 1", "no setting 'configurations.oracle.seed'; did you mean"),
         ("model.stages = []", "model.stage = []", "no setting 'model.stage'; did you mean"),
         ("model.stages = []", "stages = []", "A setting needs its section"),

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from earmark.errors import SettingError
-from earmark.nn.loss import clip_loss, frame_loss
+from earmark.nn.loss import clip_loss, contrast_loss, frame_loss
+from earmark.nn.model import Model, ModelConfig
+from earmark.pooling import linear_pool
 
 
 def test_it_is_the_cross_entropy_of_the_appendix():
@@ -71,3 +73,57 @@ def test_a_clip_without_any_annotated_frame_does_not_dilute_the_loss_of_the_othe
     probs = torch.full((2, 3, 1), 0.5)
     targets = torch.stack([torch.ones(3, 1), torch.full((3, 1), float("nan"))])
     assert frame_loss(probs, targets).item() == pytest.approx(math.log(2))
+
+
+def contrast_by_hand(probs, targets, lengths, share):
+    """The definition as loops over clips and classes."""
+    total = weight = 0.0
+    for clip, n_frames in enumerate(lengths):
+        for label in range(targets.shape[1]):
+            own = sorted(probs[clip, :n_frames, label].tolist())
+            n_ends = max(1, math.ceil(share * n_frames))
+            distance = (sum(own[-n_ends:]) - sum(own[:n_ends])) / n_ends
+            total += targets[clip, label].item() * (1 - distance)
+            weight += targets[clip, label].item()
+    return total / max(1.0, weight)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.34, 1.0])
+def test_the_contrast_is_its_definition_written_as_loops(share):
+    probs = torch.rand(3, 25, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    targets, lengths = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.5, 0.0]]).double(), [25, 13, 1]
+    mask = torch.arange(25) < torch.tensor(lengths)[:, None]
+    want = contrast_by_hand(probs, targets, lengths, share)
+    assert contrast_loss(probs, targets, mask, share).item() == pytest.approx(want)
+    junk = probs.masked_fill(~mask.unsqueeze(2), 7.0)
+    assert contrast_loss(junk, targets, mask, share).item() == pytest.approx(want)
+
+
+def test_the_contrast_raises_the_highest_frames_and_lowers_the_lowest():
+    x = torch.tensor([[[0.9], [0.5], [0.4], [0.1]]], requires_grad=True)
+    contrast_loss(x, torch.ones(1, 1)).backward()
+    assert x.grad.flatten().tolist() == [-1, 0, 0, 1]
+
+
+def test_the_contrast_ignores_unknown_targets_and_clips_without_a_frame():
+    x = torch.rand(2, 8, 2)
+    nothing = torch.zeros(2, 8, dtype=torch.bool)
+    assert contrast_loss(x, torch.ones(2, 2), nothing) == 0
+    known = contrast_loss(x[..., :1], torch.ones(2, 1))
+    assert contrast_loss(x, torch.tensor([[1.0, float("nan")]] * 2)) == known
+
+
+def test_the_level_loss_is_the_mean_loss_of_the_levels_below_the_clip():
+    torch.manual_seed(0)
+    config = ModelConfig.preset("fast", n_classes=2, stages=(5, 5, 5), n_recurrent=0)
+    model = Model(config).train()
+    prediction = model(torch.randn(2, 500, 80))
+    targets = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    below = [linear_pool(prediction.frame_probs, stages=stages) for stages in ((), (5,))]
+    want = torch.stack([clip_loss(probs, targets) for probs in below]).mean()
+    torch.testing.assert_close(model.level_loss(prediction, targets), want)
+    model.level_loss(prediction, targets).backward()
+    assert model.classifier.weight.grad.abs().sum() > 0
+    single = Model(config.changed(stages=())).train()
+    assert single.level_loss(single(torch.randn(2, 500, 80)), targets) == 0
+    assert model.eval()(torch.randn(2, 500, 80)).stages == ()

@@ -28,6 +28,7 @@ from earmark.pooling import (
     noisy_or_pool,
     pool,
     power_pool,
+    prior_attention_pool,
 )
 from earmark.pooling.functions import FUNCTIONS, make_function
 from earmark.training.settings import Settings
@@ -134,6 +135,57 @@ def test_attention_from_probabilities_is_surreys_formula():
     assert POOLINGS["probs-attention"].mixes_classes
 
 
+def test_attention_with_a_prior_is_its_formula_and_linear_softmax_without_attention():
+    x, u = bags(33)
+    pooling = make("prior-attention", ())
+    layer = pooling.weighting.layer
+    logits = u.numpy() @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+    w = x.numpy() * np.exp(logits)
+    want = (w * x.numpy()).sum(1) / w.sum(1)
+    np.testing.assert_allclose(pooling(x, u).detach().numpy(), want, atol=1e-13)
+    for parameter in layer.parameters():
+        torch.nn.init.zeros_(parameter)
+    for stages in ((), (5, 5)):
+        same = Pooling("prior-attention", stages, n_hidden=N_HIDDEN, n_classes=N_CLASSES).double()
+        same.load_state_dict(pooling.state_dict())
+        torch.testing.assert_close(same(x, u), linear_pool(x, stages=stages))
+
+
+def test_the_gradient_of_attention_with_a_prior_is_that_of_the_documentation():
+    x, logits = (torch.rand(1, 20, 1, dtype=torch.float64).requires_grad_() for _ in range(2))
+    y = prior_attention_pool(x, logits)
+    of_x, of_logits = torch.autograd.grad(y, (x, logits))
+    e = logits.exp()
+    total = (x * e).sum()
+    torch.testing.assert_close(of_x, e * (2 * x - y) / total)
+    torch.testing.assert_close(of_logits, x * e * (x - y) / total)
+
+
+def test_the_gradient_of_power_pooling_is_that_of_the_documentation():
+    x = torch.rand(1, 20, 1, dtype=torch.float64).requires_grad_()
+    n = torch.tensor([1.7], dtype=torch.float64, requires_grad=True)
+    y = power_pool(x, n)
+    of_x, of_n = torch.autograd.grad(y, (x, n))
+    total = (x**n).sum()
+    torch.testing.assert_close(of_x, x ** (n - 1) * ((n + 1) * x - n * y) / total)
+    torch.testing.assert_close(of_n, ((x**n * x.log()) * (x - y)).sum()[None] / total)
+
+
+@every_pooling
+def test_the_lowest_level_gives_what_single_level_pooling_gives(name, rule):
+    x, u = bags(125)
+    pooling = make(name, (5, 5, 5), rule)
+    levels = pooling(x, u, return_stages=True)[1]
+    lower = pooling.lower_levels(levels)
+    assert len(lower) == 2
+    torch.testing.assert_close(lower[0], make(name, ())(x, u))
+    if rule == "self" and name in MEANS:
+        torch.testing.assert_close(lower[1], make(name, (5,))(x, u))
+    assert pooling.lower_levels(levels[2:]) == []
+    single = make(name, ())
+    assert single.lower_levels(single(x, u, return_stages=True)[1]) == []
+
+
 def test_sigmoid_attention_is_the_formula_of_gccaps():
     x, u = bags(33)
     pooling = make("sigmoid-attention", ())
@@ -198,7 +250,7 @@ def test_the_formula_first_published_is_single_level_pooling(name, stages):
     assert difference.abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("name", ["linear", "exp", "attention", "auto", "power"])
+@pytest.mark.parametrize("name", ["linear", "exp", "attention", "auto", "power", "prior-attention"])
 def test_the_corrected_formula_is_not_single_level_pooling(name):
     x, u = bags(125)
     difference = make(name, (5, 5, 5))(x, u) - make(name, ())(x, u)

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from earmark.formats.events import Event
@@ -35,6 +36,20 @@ def test_numbers_stay_whole_where_the_terminal_is_narrow():
     text = printed(table, width=30)
     assert "0.123" in text
     assert "0.456" in text
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 200])
+def test_every_part_of_a_wide_table_starts_with_the_names(width):
+    columns = ("configuration", *(f"score {n}" for n in range(9)))
+    rows = tuple((name, *["0.123 ± 0.456"] * 9) for name in ("linear, single", "oracle"))
+    lines = printed(TextTable("t", columns, rows), width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    parts = [line for line in lines if "score" in line]
+    n_numbers = [line.count("0.123 ± 0.456") for line in lines if line.startswith(" oracle")]
+    assert n_numbers == [line.count("score") for line in parts]
+    assert sum(n_numbers) == 9
+    assert (len(parts) == 1) == (width == 200)
+    assert all(line.startswith(" configura") for line in parts)
 
 
 def test_the_headlines_give_the_number_of_bootstrap_samples_of_scores():

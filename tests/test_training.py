@@ -666,6 +666,28 @@ def test_training_events_must_be_of_the_training_clips(tones, tmp_path):
         run(tones, tmp_path, strong=tones / "valid_strong.tsv")
 
 
+@pytest.mark.parametrize("weight", ["level_loss_weight", "contrast_weight"])
+def test_losses_of_levels_and_contrast_change_what_is_learned_from_tags_alone(
+    tones, tmp_path, weight
+):
+    extra = [f"training.{weight}=0.5", "model.stages=[5, 5]", "training.max_epochs=1"]
+    with_it = run(tones, tmp_path / "with", *extra)
+    without = run(tones, tmp_path / "without", *extra[1:])
+    losses = [x.bundle.training["best_valid_loss"] for x in (with_it, without)]
+    assert np.isfinite(losses).all() and losses[0] != losses[1]
+    with pytest.raises(SettingError, match=r"are for training from tags; set them to 0 where"):
+        run(tones, tmp_path / "strong", *extra, strong=tones / "train_strong.tsv")
+    for value in (-1, 2):
+        if (weight, value) != ("contrast_weight", 2):
+            with pytest.raises(SettingError, match=rf"training\.{weight} must be .* Got {value}"):
+                TrainingConfig(**{weight: value})
+
+
+def test_a_loss_of_levels_needs_a_hierarchy():
+    with pytest.raises(SettingError, match=r"level_loss_weight needs hierarchical pooling; set"):
+        Settings.load("fast", overrides=["training.level_loss_weight=0.5", "model.stages=[]"])
+
+
 def test_pseudo_labels_are_the_teachers_frame_level_scores_limited_to_the_tags(tones, tmp_path):
     overrides = ["training.max_epochs=30", "training.patience=30", "training.schedule=cosine"]
     run(tones, tmp_path / "teacher", *overrides, strong=tones / "train_strong.tsv")

@@ -36,32 +36,50 @@ def compare(
         int | None, typer.Option(min=1, help="Runs per configuration at most.")
     ] = None,
     device: DeviceOption = "auto",
+    validation: Annotated[
+        bool, typer.Option("--validation", help="Show scores of the validation clips only.")
+    ] = False,
+    read_test: Annotated[
+        bool,
+        typer.Option(
+            "--read-test",
+            help="Show the test scores that a plan with hold_test holds back, and record it.",
+        ),
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train every configuration of a plan with every seed and compare the results."""
     from earmark.experiments import Plan, run_plan, write_tables
-    from earmark.experiments.table import comparison_tables
+    from earmark.experiments.compare import choose_validation, record_test_read
+    from earmark.experiments.table import comparison_tables, verdicts_text
 
     comparison_plan = Plan.read(plan, data, overrides or (), seeds)
+    validation = choose_validation(comparison_plan, validation, read_test)
     out.mkdir(parents=True, exist_ok=True)
     try:
         results = run_plan(comparison_plan, out, work, processes, device)
     except KeyboardInterrupt:
         logger.warning("Stopped; the same command resumes.")
         raise typer.Exit(130) from None
-    comparisons = write_tables(comparison_plan, results, out)
+    if read_test:
+        record_test_read(comparison_plan, results, out)
+    comparisons = write_tables(comparison_plan, results, out, validation=validation)
     if as_json:
         print_json({comparison.tuning: comparison.to_dict() for comparison in comparisons})
         return
     tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
+    verdicts = verdicts_text(x for x in comparisons if x.tuning == comparison_plan.tuning)
     if markdown:
-        print("\n\n".join(table.to_markdown() for table in tables))
+        print("\n\n".join([*(table.to_markdown() for table in tables), verdicts]))
         return
     from rich.console import Console
+    from rich.markdown import Markdown
 
+    console = Console()
     for table in tables:
-        Console().print(table.to_rich())
+        console.print(table.to_rich())
+    console.print(Markdown(verdicts))
 
 
 @app.command(cls=RegistryCommand)

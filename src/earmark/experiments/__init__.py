@@ -1,8 +1,11 @@
 """Compare training configurations over several seeds, with confidence intervals and p-values.
 
+plan_file       the file of a plan, with what it inherits; its tables and folds
 configurations  of a plan: grid, inheritance, pairs
 plan            a TOML file -> Plan, its tables and runs
 run             one run: train, tune, score -> RunResult
+scoring         the scores of a run on some clips
+effects         how scores vary with the choice of clips; the effect of a change
 table           results -> mean, standard deviation, confidence intervals, paired differences
 compare         all runs of a plan, in parallel and resumable
 systems         the systems of the paper's Table 3, their published figures, what they cost

@@ -1,17 +1,21 @@
 """Execute all runs of a plan, in parallel and resumable, and write the tables of their results.
 
-Conventions: `out` holds one JSON file per run, the tables as Markdown, JSON and CSV, and a figure;
+Conventions: `out` holds one JSON file per run, the tables as Markdown, JSON and CSV, and a figure:
+"table" of the test clips, "validation" of the validation clips, by which models are to be selected.
+Where a plan holds its test scores back, each time that they are read is recorded in `out`;
 `work` holds features, checkpoints and models, and can be deleted. Runs are executed in parallel
 processes with one thread each: on a CPU that is faster than one after the other with all threads.
 A finished run is never executed again, except to restore a model that another run needs and `work`
 no longer has; an interrupted run resumes from its checkpoint. Progress is logged.
 """
 
+import hashlib
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +23,7 @@ from pathlib import Path
 from earmark.errors import SettingError
 from earmark.experiments.configurations import Configuration
 from earmark.experiments.plan import Plan, Run
+from earmark.experiments.plan_file import read_plan_file
 from earmark.experiments.run import RunResult, Workspace, execute_run, train_run
 from earmark.experiments.table import (
     METRICS,
@@ -28,6 +33,7 @@ from earmark.experiments.table import (
     difference_csv,
     list_tunings,
     summary_csv,
+    verdicts_text,
 )
 from earmark.files import atomic_write, locked
 from earmark.metrics.report import finite
@@ -37,6 +43,8 @@ from earmark.runtime.processes import map_as_done
 from earmark.runtime.progress import format_duration
 
 TABLE, DIFFERENCES, FIGURE = "table", "table-differences", "runs.png"
+VALIDATION = "validation"  # in place of "table" and in front of "runs.png"
+TEST_READ = "test-read.json"
 
 logger = logging.getLogger(__name__)
 
@@ -131,8 +139,65 @@ def read_results(folder: Path, configurations: Mapping[str, Configuration]) -> l
     return sorted(known, key=lambda result: (order.index(result.configuration), result.seed))
 
 
-def write_tables(plan: Plan, results: list[RunResult], out: Path) -> list[Comparison]:
+def choose_validation(plan: Plan, validation: bool = False, read_test: bool = False) -> bool:
+    """Return whether to show the scores of validation clips in place of those of test clips.
+
+    Args:
+        plan: of the comparison; one with `hold_test` shows them unless `read_test` is given.
+        validation: show them with any plan.
+        read_test: show the scores of test clips.
+
+    >>> from earmark.training.settings import Settings
+    >>> data = {"valid_events": Path("valid.tsv")}
+    >>> plan = Plan(Path("plan.toml"), Path(), data, {}, Settings(), hold_test=True)
+    >>> choose_validation(plan), choose_validation(plan, read_test=True)
+    (True, False)
+    """
+    if validation and read_test:
+        raise SettingError("validation and read_test exclude each other; choose one of them.")
+    shown = validation or (plan.hold_test and not read_test)
+    if shown and "valid_events" not in plan.data:
+        raise SettingError(
+            f"{plan.source} has no data.valid_events, which the scores of validation clips need; "
+            "add a table with their onsets and offsets."
+        )
+    return shown
+
+
+def record_test_read(plan: Plan, results: list[RunResult], out: Path) -> None:
+    """Append to a file in `out` that the test scores were read now, with which plan and runs.
+
+    >>> import tempfile
+    >>> from earmark.training.settings import Settings
+    >>> out = Path(tempfile.mkdtemp())
+    >>> _ = (out / "plan.toml").write_text("")
+    >>> record_test_read(Plan(out / "plan.toml", out, {}, {}, Settings()), [], out)
+    >>> json.loads((out / TEST_READ).read_text())[0]["runs"]
+    0
+    """
+    path = out / TEST_READ
+    reads = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    entry = {
+        "read": datetime.now(UTC).isoformat(timespec="seconds"),
+        "plan": plan.source.name,
+        "plan_sha256": hashlib.sha256(json.dumps(read_plan_file(plan.source)).encode()).hexdigest(),
+        "runs": len(results),
+        "fingerprints": sorted(result.fingerprint for result in results),
+    }
+    atomic_write(path, (json.dumps([*reads, entry], indent=1) + "\n").encode())
+    logger.info("Test scores were read %d time(s); see %s.", len(reads) + 1, path)
+
+
+def write_tables(
+    plan: Plan, results: list[RunResult], out: Path, *, validation: bool = False
+) -> list[Comparison]:
     """Write the tables and the figure of all results; return the statistics, one per tuning.
+
+    Args:
+        plan: of the comparison.
+        results: of its runs.
+        out: folder for the tables.
+        validation: take the scores of the validation clips in place of the test clips.
 
     >>> import tempfile
     >>> from earmark.training.settings import Settings
@@ -147,21 +212,27 @@ def write_tables(plan: Plan, results: list[RunResult], out: Path) -> list[Compar
     >>> sorted(path.suffix for path in out.glob("table.*"))
     ['.csv', '.json', '.md']
     """
+    table, differences, figure = TABLE, DIFFERENCES, FIGURE
+    if validation:
+        results = [result.on_validation() for result in results]
+        table, differences = VALIDATION, DIFFERENCES.replace(TABLE, VALIDATION)
+        figure = f"{VALIDATION}-{FIGURE}"
     comparisons = [
         compare_results(results, plan.pairs(), tuning) for tuning in list_tunings(results)
     ]
-    tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
+    tables = [own for comparison in comparisons for own in comparison_tables(comparison)]
+    verdicts = [text for text in [verdicts_text(comparisons)] if text]
     plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})
     out.mkdir(parents=True, exist_ok=True)
     for name, text in {
-        f"{TABLE}.md": "\n\n".join(table.to_markdown() for table in tables) + "\n",
-        f"{TABLE}.json": json.dumps(plain, indent=1) + "\n",
-        f"{TABLE}.csv": summary_csv(comparisons),
-        f"{DIFFERENCES}.csv": difference_csv(comparisons),
+        f"{table}.md": "\n\n".join([*(x.to_markdown() for x in tables), *verdicts]) + "\n",
+        f"{table}.json": json.dumps(plain, indent=1) + "\n",
+        f"{table}.csv": summary_csv(comparisons),
+        f"{differences}.csv": difference_csv(comparisons),
     }.items():
         atomic_write(out / name, text.encode())
     if find_spec("matplotlib") is not None:
-        save_run_figure(comparisons[0], out / FIGURE)
+        save_run_figure(comparisons[0], out / figure)
     return comparisons
 
 

@@ -10,10 +10,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from earmark.config import build, read_toml
+from earmark.config import build
 from earmark.errors import SettingError, choose
-
-NEGATIVES = ("negatives", "valid_negatives")  # folders; the other paths of a plan are tables
+from earmark.experiments.plan_file import NEGATIVES, read_plan_file
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ def read_configurations(path: str | os.PathLike[str]) -> dict[str, Configuration
         ...
     earmark.errors.SettingError: There is no settings file nowhere.toml.
     """
-    source = Path(path)
-    return build_configurations(read_toml(source), source)
+    return build_configurations(read_plan_file(path), Path(path))
 
 
 def list_pairs(configurations: Mapping[str, Configuration]) -> list[Pair]:
@@ -165,8 +163,9 @@ def _build_grid(grid: Mapping[str, Any]) -> dict[str, Configuration]:
         for axis, name in zip(axes.values(), names, strict=True):
             for section, values in _iterate_sections(axis[name]):
                 settings.setdefault(section, {}).update(values)
+        data = settings.pop("data", {})  # tables are no setting
         first = (*names[:-1], next(iter(axes[list(axes)[-1]])))
-        tree: dict[str, Any] = {"seeds": seeds, "settings": settings}
+        tree: dict[str, Any] = {"seeds": seeds, "settings": settings, "data": data}
         if names != first:
             tree |= {"compare_with": ", ".join(first), "change": f"{names[-1]} minus {first[-1]}"}
         configurations[", ".join(names)] = build(Configuration, "grid", tree)

@@ -8,10 +8,15 @@ the folder `audio` next to it.
 
     preset = "fast"         starting point of all settings; stands before any table
     encoder = "x.toml"      pretrained encoder of all configurations, relative to the plan
+    tuning = "clip"         the tuning (one of `TUNINGS`) whose verdicts end the output: the choice
+                            belongs in the plan, before the test scores are known
+    hold_test = true        show validation scores only, until the test scores are asked for
+    based_on = "x.toml"     another plan, relative to this one, of which this one changes some;
+                            with [grid] or [configurations] here, those of the other are left out
     [data]                  tables: train, valid and test; optional: train_events and valid_events;
                             audio, one folder with all recordings; negatives and valid_negatives,
                             folders of recordings without any class; labels, if the training table
-                            does not contain all of them
+                            does not contain all of them; folds = 5, see below
     [decoding]              the rule from which thresholds are tuned, in the fields of
                             `earmark.inference.Rule`; by default that of each pooling function
     [settings.training]     settings of all configurations, in the sections of
@@ -24,6 +29,7 @@ the folder `audio` next to it.
                             based_on = "y", teachers = "y", ensemble_of = "y", stored_as = "...",
                             preset = "wang"
 
+A value of the grid may also change tables, as in {data.train = "noisy/weak.tsv"}.
 A configuration of the grid is named after its values, as in 'linear, single', and is compared with
 the configuration that has the first value of the last axis. `strong` trains on `train_events`: an
 oracle. `data` replaces the training table, and `train_events` with it, or the negatives; "" is
@@ -34,6 +40,9 @@ A configuration may refer to configurations above it. `based_on` inherits everyt
 one, overrides some of it, and is compared with it; `teachers` adds self-training on pseudo-labels
 from all runs of another one; `ensemble_of` trains nothing and averages the predictions of all runs
 of another one. `stored_as` is the name in result files: a renamed configuration keeps its results.
+
+With folds = n, a path with {fold} in it is another one per seed: the run of seed s uses fold
+s % n, counted from 0. With n seeds, every clip that some fold tests is tested once.
 
 A configuration with a `preset` of its own starts from that in place of the plan's. The settings of
 all configurations apply on top of either, and then its own; but [settings.model] is that of the
@@ -51,43 +60,37 @@ from pathlib import Path
 from typing import Any
 
 from earmark.audio.decode import find_audio
-from earmark.config import build, read_toml
+from earmark.config import build
 from earmark.data.encoded import read_encoder
 from earmark.data.features import FeatureConfig
-from earmark.errors import DataError, SettingError, choose
+from earmark.errors import SettingError, choose
 from earmark.experiments.configurations import (
-    NEGATIVES,
     Configuration,
     Pair,
     build_configurations,
     list_pairs,
+)
+from earmark.experiments.plan_file import (
+    NEGATIVES,
+    check_path,
+    fold_path,
+    read_data,
+    read_plan_file,
 )
 from earmark.inference.decoding import Rule
 from earmark.inference.tuning import default_rule, has_decision
 from earmark.inference.tuning.decisions import VERSION
 from earmark.training.settings import Settings, parse_override
 
-TABLES = ("data", "decoding", "preset", "encoder", "settings", "grid", "configurations")
+TUNINGS = {  # as in `earmark.experiments.run` -> title
+    "clip_and_frame": "clip-level and frame-level thresholds per class, tuned on tags",
+    "clip": "clip-level thresholds per class, tuned on tags; default frame-level thresholds",
+    "shared_clip": "one clip-level threshold for all classes, tuned on tags; default frame-level "
+    "thresholds",
+    "strong": "all thresholds tuned on onsets and offsets of the validation clips",
+    "published": "the decision stage that each network was published with",
+}
 SCORING = 3  # version of what `earmark.experiments.run` measures; raise it when that changes
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """The tables of a plan, as paths relative to the data folder.
-
-    >>> DataConfig("train.tsv", "valid.tsv", "test.tsv").audio
-    ''
-    """
-
-    train: str
-    valid: str
-    test: str
-    train_events: str = ""
-    valid_events: str = ""
-    audio: str = ""
-    negatives: str = ""
-    valid_negatives: str = ""
-    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class Run:
         negatives: folder of recordings without any class, to train on.
         valid_negatives: the same for validation.
         rule: from which thresholds are tuned, in the fields of `Rule`.
+        fold: of the tables.
 
     >>> run = Run("single", 3, Settings(), Path("weak.tsv"), None, "", "")
     >>> run.key, run.depth
@@ -127,6 +131,7 @@ class Run:
     negatives: Path | None = None
     valid_negatives: Path | None = None
     rule: Mapping[str, float] = field(default_factory=lambda: default_rule("linear"))
+    fold: int = 0
 
     @property
     def depth(self) -> int:
@@ -182,7 +187,7 @@ class Plan:
     Args:
         source: the plan file.
         folder: the data folder.
-        data: name of a table -> its path.
+        data: name of a table -> its path, which may contain {fold}.
         configurations: by name.
         base: settings before a configuration changes them: the preset and what is common to all.
         audio: one folder with all recordings.
@@ -191,6 +196,9 @@ class Plan:
         common: the settings of all configurations, for those with a preset of their own.
         features: of the encoder, if the plan has one.
         overrides: of the settings of every configuration, such as "training.max_epochs=1"; last.
+        tuning: the one that decides, in `TUNINGS`.
+        hold_test: whether test scores are shown only on request.
+        n_folds: of the tables; the run of seed s uses fold s % n_folds.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -220,6 +228,9 @@ class Plan:
     common: Mapping[str, Any] = field(default_factory=dict)
     features: FeatureConfig | None = None
     overrides: tuple[str, ...] = ()
+    tuning: str = "clip"
+    hold_test: bool = False
+    n_folds: int = 1
 
     @classmethod
     def read(
@@ -243,17 +254,10 @@ class Plan:
         earmark.errors.SettingError: There is no settings file nowhere.toml.
         """
         source = Path(path)
-        tree = read_toml(source)
-        for name in tree:
-            choose(f"table in {source}", name, TABLES)
-        if "data" not in tree:
-            raise SettingError(f"{source} needs a table [data] with train, valid and test.")
-        tables = build(DataConfig, "data", tree["data"])
-        for table in ("train", "valid", "test"):
-            if not getattr(tables, table):
-                raise SettingError(f"{source}: data.{table} is empty; it must name a table.")
+        tree = read_plan_file(source)
+        tables = read_data(tree, source)
         folder = source.parent if data is None else Path(data)
-        paths = {x: folder / text for x, text in vars(tables).items() if text and x != "labels"}
+        paths = {x: folder / text for x, text in tables.paths.items()}
         audio = paths.pop("audio", None)
         features = read_encoder(source.parent / tree["encoder"]) if "encoder" in tree else None
         preset = tree.get("preset", "fast" if features is None else "encoder")
@@ -274,9 +278,16 @@ class Plan:
             )
         decoding = asdict(build(Rule, "decoding", tree["decoding"])) if "decoding" in tree else {}
         decoding = {name: decoding[name] for name in tree.get("decoding", {})}
+        tables.check_folds({f"configurations.{name}.{table}": text
+                            for name, x in configurations.items()
+                            for table, text in x.data.items()})  # fmt: skip
+        tuning = choose(f"tuning in {source}", tree.get("tuning", "clip"), TUNINGS)
+        hold_test = tree.get("hold_test", False)
+        if not isinstance(hold_test, bool):
+            raise SettingError(f"{source}: hold_test must be true or false. Got {hold_test!r}.")
         plan = cls(
             source, folder, paths, configurations, base, audio, tables.labels, decoding, common,
-            features, overrides,
+            features, overrides, tuning, hold_test, tables.folds,
         )  # fmt: skip
         plan._check()
         return plan
@@ -315,7 +326,7 @@ class Plan:
 
     def _check(self) -> None:
         for table, path in self.data.items():
-            _check_path(table, path, f"data.{table}")
+            check_path(table, path, f"data.{table}", self.n_folds)
         names_by_key: dict[str, str] = {}
         for name, configuration in self.configurations.items():
             if configuration.compare_with:
@@ -325,8 +336,14 @@ class Plan:
                 )
             for table, text in configuration.data.items():
                 if text:
-                    _check_path(table, self.folder / text, f"configurations.{name}.data.{table}")
-            if configuration.strong and "train_events" not in self._tables(configuration):
+                    where = f"configurations.{name}.data.{table}"
+                    check_path(table, self.folder / text, where, self.n_folds)
+            if self.n_folds > 1 and (configuration.teachers or configuration.ensemble_of):
+                raise SettingError(
+                    f"The configuration {name!r} has teachers or ensemble_of, which a plan with "
+                    "folds cannot have: other runs were trained on its test clips."
+                )
+            if configuration.strong and "train_events" not in self._tables(configuration, 0):
                 raise SettingError(
                     f"The configuration {name!r} has strong = true; it needs data.train_events."
                 )
@@ -349,7 +366,8 @@ class Plan:
         if members:
             configuration = self.configurations[configuration.ensemble_of]
         settings = settings.changed({"training": {"seed": seed}}, "the seed")
-        tables = self._tables(configuration)
+        fold = seed % self.n_folds
+        tables = self._tables(configuration, fold)
         events = tables["train_events"] if configuration.strong else None
         training = [tables["train"], tables["valid"], *([events] if events else [])]
         needed = [run.trained_on for run in teachers]
@@ -379,6 +397,7 @@ class Plan:
             folders[0],
             folders[1],
             rule,
+            fold,
         )
 
     def _runs_of(self, name: str) -> tuple[Run, ...]:
@@ -387,17 +406,22 @@ class Plan:
             return ()
         return tuple(self._run(name, seed) for seed in range(self.configurations[name].n_runs))
 
-    def _tables(self, configuration: Configuration) -> dict[str, Path]:
+    def tables(self, fold: int) -> dict[str, Path]:
+        """Return the tables of a fold; without folds there is one, 0."""
+        return {table: fold_path(path, fold) for table, path in self.data.items()}
+
+    def _tables(self, configuration: Configuration, fold: int) -> dict[str, Path]:
         """Return the tables of a configuration: those of the plan, and its own in their place.
 
         The plan's `train_events` belong to the plan's training table, so another training table
         drops them.
         """
         own = configuration.data
-        shared = {table: path for table, path in self.data.items() if table not in own}
+        shared = {table: path for table, path in self.tables(fold).items() if table not in own}
         if "train" in own:
             shared.pop("train_events", None)
-        return shared | {table: self.folder / path for table, path in own.items() if path}
+        paths = {table: self.folder / path for table, path in own.items() if path}
+        return shared | {table: fold_path(path, fold) for table, path in paths.items()}
 
 
 def _check_teacher(teacher: Run, run: Run) -> None:
@@ -407,14 +431,6 @@ def _check_teacher(teacher: Run, run: Run) -> None:
             f"The configuration {run.configuration!r} cannot use teacher models of "
             f"{teacher.configuration!r}: their features and frame rates must be the same."
         )
-
-
-def _check_path(table: str, path: Path, name: str) -> None:
-    if table in NEGATIVES:
-        if not path.is_dir():
-            raise DataError(f"There is no folder {path} ({name}); check the plan.")
-    elif not path.is_file():
-        raise DataError(f"There is no table {path} ({name}); check the plan and its data folder.")
 
 
 def _fingerprint(*parts: Any) -> str:

@@ -20,7 +20,7 @@ its members before tuning and scoring.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,12 @@ from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, SettingError
 from earmark.experiments.plan import Plan, Run
+from earmark.experiments.scoring import score_clips
 from earmark.files import atomic_write
 from earmark.formats.events import Event, read_events
-from earmark.formats.scores import ScoreTable
 from earmark.frames import FrameScores
 from earmark.inference.combine import combine
-from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import installed_versions, load_bundle
 from earmark.inference.tuning import (
@@ -48,10 +48,6 @@ from earmark.inference.tuning import (
     tune_decoding,
 )
 from earmark.metrics.clip import clip_scores, tags_of
-from earmark.metrics.evaluation import Scoring
-from earmark.metrics.event import event_scores
-from earmark.metrics.psds import SCENARIO_1, psds_scores
-from earmark.metrics.segment import count_segments
 from earmark.training.api import readable, train
 from earmark.training.config import RunConfig
 from earmark.training.finish import MODEL
@@ -94,6 +90,10 @@ class RunResult:
         training: epochs, losses, seconds.
         versions: of the packages that produced it.
         format: version of the file format.
+        fold: of the tables, if the plan has folds; runs of one fold have the same test clips.
+        valid_scores: as `scores`, on the validation clips, if the plan has their events. Thresholds
+            were tuned on these clips, so that the scores are higher than on others.
+        valid_counts: as `counts`, of the validation clips.
 
     >>> RunResult("linear, single", 0, "", {}, {}, {}, {}).format
     2
@@ -108,6 +108,28 @@ class RunResult:
     training: Mapping[str, Any]
     versions: Mapping[str, str] = field(default_factory=installed_versions)
     format: int = FORMAT
+    fold: int = 0
+    valid_scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    valid_counts: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+
+    def on_validation(self) -> "RunResult":
+        """Return the result with the scores of the validation clips in place of the test clips.
+
+        >>> counts = {"clip": {"tp": [1]}}
+        >>> scores = {"clip": {"f_measure": 0.5}}
+        >>> result = RunResult("single", 0, "", {"valid": {}}, {}, {}, {})
+        >>> result = replace(result, valid_scores=scores, valid_counts=counts)
+        >>> result.on_validation().scores["clip"]
+        {'f_measure': 0.5}
+        """
+        if not self.valid_scores:
+            raise DataError(
+                f"The result of {self.configuration!r} with seed {self.seed} has no scores of "
+                "validation clips; the plan needs data.valid_events, and a result of an earlier "
+                "version must be run again."
+            )
+        scores = {**self.valid_scores, "valid": self.scores["valid"]}
+        return replace(self, scores=scores, counts=self.valid_counts)
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically."""
@@ -161,17 +183,27 @@ class Workspace:
     def __init__(self, plan: Plan, folder: Path, device: str = "auto") -> None:
         self.plan, self.folder, self.device = plan, folder, device
         self._manifests: dict[Path, Manifest] = {}
+        self._events: dict[Path, dict[str, list[Event]]] = {}
         self.labels: tuple[str, ...] | None = plan.labels or None
-        self.labels = self.clips(plan.data["train"]).labels
-        self.valid, self.test = self.clips(plan.data["valid"]), self.clips(plan.data["test"])
+        self.labels = self.clips(plan.tables(0)["train"]).labels
+        for fold in reversed(range(plan.n_folds)):  # all are checked, and the first one remains
+            self._open_fold(fold)
+
+    def _open_fold(self, fold: int) -> None:
+        """Take the validation and test clips of a fold."""
+        tables = self.plan.tables(fold)
+        self.valid, self.test = self.clips(tables["valid"]), self.clips(tables["test"])
         self.tagged = self.valid  # the validation clips without negatives
-        self.reference: Mapping[str, list[Event]] = read_events(plan.data["test"])
-        self._reference = self.reference
+        self.reference: Mapping[str, Sequence[Event]] = self._read_events(tables["test"])
         self.valid_events: Mapping[str, Sequence[Event]] = {}
-        if "valid_events" in plan.data:
-            valid = self.valid.with_events(read_events(plan.data["valid_events"]))
+        if "valid_events" in tables:
+            valid = self.valid.with_events(self._read_events(tables["valid_events"]))
             self.valid_events = dict(zip(valid.files, valid.events, strict=True))
-        self._valid_events = self.valid_events
+
+    def _read_events(self, table: Path) -> dict[str, list[Event]]:
+        if table not in self._events:
+            self._events[table] = read_events(table)
+        return self._events[table]
 
     def clips(self, table: Path) -> Manifest:
         """Return the clips of a table; raise if a recording is missing."""
@@ -190,9 +222,10 @@ class Workspace:
         """Return the folder of a run's features.
 
         There is one per training table and folder of negatives, since two of them may use the same
-        file names.
+        file names; or one for all tables, if the plan has one folder of recordings.
         """
-        content = [str(run.train.resolve()), run.settings.features.raw.to_dict(places=False)]
+        place = run.train if self.plan.audio is None else self.plan.audio
+        content = [str(place.resolve()), run.settings.features.raw.to_dict(places=False)]
         content += [str(x.resolve()) for x in (run.negatives, run.valid_negatives) if x]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
         return self.folder / f"{FEATURES}-{digest}"
@@ -206,8 +239,9 @@ class Workspace:
 
         Clips that cannot be read are removed from the validation and test clips from here on.
         """
-        data = self.plan.data
-        train, valid, test = map(self.clips, (run.train, data["valid"], data["test"]))
+        self._open_fold(run.fold)
+        train, valid, test = self.clips(run.train), self.valid, self.test
+        reference, events = self.reference, self.valid_events
         separated = separate_names(train, validation=valid, test=test)
         negatives, valid_negatives = read_both_negatives(
             run.negatives or (), run.valid_negatives or (), train, separated[0]
@@ -223,9 +257,8 @@ class Workspace:
         # Name in the store -> name in the table of events.
         in_table = {new: old for a, b in zip(separated, (valid, test), strict=True)
                     for new, old in zip(a.files, b.files, strict=True)}  # fmt: skip
-        self.reference = {file: self._reference[in_table[file]] for file in self.test.files}
-        if self._valid_events:
-            events = self._valid_events
+        self.reference = {file: reference[in_table[file]] for file in self.test.files}
+        if events:
             tagged = {file: events[in_table[file]] for file in self.tagged.files}
             self.valid_events = dict.fromkeys(self.valid.files, ()) | tagged
         return store
@@ -273,13 +306,13 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     decision = _decide_as_published(output, workspace, run)
     if decision is not None:
         decodings["published"] = decision.decoding
-    scores: dict[str, dict[str, float]] = {
-        "threshold_free": _score_without_thresholds(output, workspace),
-        "valid": _score_tags(output, workspace.valid),
-    }
-    counts: dict[str, dict[str, list[int]]] = {}
-    for name, decoding in decodings.items():
-        scores[name], counts[name] = _score_events(output, workspace, decoding)
+    by_file = dict(zip(workspace.test.files, output.test, strict=True))
+    scores, counts = score_clips(workspace.reference, by_file, decodings)
+    by_file = dict(zip(workspace.valid.files, output.valid, strict=True))
+    tags = dict(zip(workspace.valid.files, workspace.valid.tags, strict=True))
+    of_valid, counts_of_valid = score_clips(workspace.valid_events, by_file, decodings, tags)
+    of_tags = "mean_average_precision"
+    scores["valid"] = {of_tags: of_valid["threshold_free"][of_tags]}
     if decision is not None:
         scores["published"]["tag_f_measure"] = _score_decided_tags(output, workspace, decision)
     example = _choose_example(output, workspace, decodings)
@@ -291,6 +324,9 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
         counts,
         example,
         training,
+        fold=run.fold,
+        valid_scores=of_valid if workspace.valid_events else {},
+        valid_counts=counts_of_valid,
     )
 
 
@@ -348,65 +384,6 @@ def _score_decided_tags(output: RunOutput, workspace: Workspace, decision: Decis
     tags = {file: decision.tags(own) for file, own in pairs}
     reference = tags_of(workspace.reference)
     return clip_scores(reference, tags, labels=output.labels, empty_as_zero=True).f_measure
-
-
-def _score_without_thresholds(output: RunOutput, workspace: Workspace) -> dict[str, float]:
-    """Return the scores of the test clips that need no threshold."""
-    by_file = dict(zip(workspace.test.files, output.test, strict=True))
-    scores = ScoreTable(output.labels, by_file)
-    probs = {file: own.clip_level() for file, own in by_file.items()}
-    tags = clip_scores(tags_of(workspace.reference), probs=probs, labels=output.labels)
-    return {
-        "psds1": psds_scores(workspace.reference, scores, **SCENARIO_1).value,
-        "mean_average_precision": tags.mean_average_precision,
-    }
-
-
-def _score_tags(output: RunOutput, clips: Manifest) -> dict[str, float]:
-    """Return the scores of the validation clips that need their tags alone."""
-    tags = dict(zip(clips.files, clips.tags, strict=True))
-    probs = {file: own.clip_level() for file, own in zip(clips.files, output.valid, strict=True)}
-    scores = clip_scores(tags, probs=probs, labels=output.labels)
-    return {"mean_average_precision": scores.mean_average_precision}
-
-
-def _score_events(
-    output: RunOutput, workspace: Workspace, decoding: Decoding
-) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Return the scores of the decoded test clips, and the counts per clip."""
-    estimate = {
-        file: decode_events(scores, decoding)
-        for file, scores in zip(workspace.test.files, output.test, strict=True)
-    }
-    return score_estimate(workspace.reference, estimate, output.labels)
-
-
-def score_estimate(
-    reference: Mapping[str, Sequence[Event]],
-    estimate: Mapping[str, Sequence[Event]],
-    labels: Sequence[str],
-) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Return the scores of events that a result has, and the counts of segments per clip.
-
-    >>> events = {"a.wav": [Event(0.0, 1.0, "dog")]}
-    >>> scores, counts = score_estimate(events, events, ["dog"])
-    >>> scores["event_f_measure"], counts["tp"]
-    (1.0, [1])
-    """
-    segments = count_segments(reference, estimate, labels, empty_as_zero=True)
-    overall = segments.scores().overall
-    names = {
-        "error_rate": ("error_rate", "deletion_rate", "insertion_rate", "substitution_rate"),
-        "f_measure": ("f_measure", "precision", "recall"),
-    }
-    scores = {name: overall[group][name] for group, wanted in names.items() for name in wanted}
-    scores["event_f_measure"] = event_scores(
-        reference, estimate, labels, **Scoring().collars, empty_as_zero=True
-    ).f_measure
-    errors = segments.substitutions + segments.deletions + segments.insertions
-    tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
-    counts = {name: table.sum(axis=1).tolist() for name, table in tables.items()}
-    return scores, counts | {"errors": errors.tolist()}
 
 
 def _choose_example(

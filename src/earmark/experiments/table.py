@@ -8,22 +8,24 @@ Differences are paired by seed (`compare_runs`): Student's interval and the p-va
 test, which is also corrected (Holm) for the number of pairs with the same change, or without one.
 Pairs with the same change are also tested jointly, in two ways: over all their runs, which takes
 runs with the same seed and different poolings for independent; and over the means per seed, which
-does not.
+does not. What a pair's difference in F1 says is a sentence (`earmark.metrics.verdict`), from seeds
+and clips.
 """
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import inf
+from dataclasses import asdict, dataclass, field
+from math import inf, nan
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from earmark.errors import choose
 from earmark.experiments.configurations import Pair
+from earmark.experiments.effects import FROM_COUNTS, ClipBootstrap
+from earmark.experiments.plan import TUNINGS
 from earmark.experiments.run import RunResult
-from earmark.metrics.bootstrap import bootstrap_weights
 from earmark.metrics.report import TextTable, p_text
 from earmark.metrics.run_comparison import (
     RunDifference,
@@ -31,16 +33,8 @@ from earmark.metrics.run_comparison import (
     correct_p_values,
     student_quantile,
 )
-from earmark.metrics.weighted_scores import Reals
+from earmark.metrics.verdict import Verdict, judge
 
-TUNINGS = {  # as in `earmark.experiments.run` -> title
-    "clip_and_frame": "clip-level and frame-level thresholds per class, tuned on tags",
-    "clip": "clip-level thresholds per class, tuned on tags; default frame-level thresholds",
-    "shared_clip": "one clip-level threshold for all classes, tuned on tags; default frame-level "
-    "thresholds",
-    "strong": "all thresholds tuned on onsets and offsets of the validation clips",
-    "published": "the decision stage that each network was published with",
-}
 N_SAMPLES = 1000
 LEVEL = 0.95
 MANY = 1000  # degrees of freedom; more make no difference
@@ -57,6 +51,15 @@ class Metric(NamedTuple):
     group: str  # in `RunResult.scores`; "tuned" stands for the tuning of the table
     name: str
     maximum: float = 1.0
+    optional: bool = False  # results of earlier versions lack it
+
+    def group_in(self, tuning: str) -> str:
+        """Return the group in the table of a tuning.
+
+        >>> METRICS["f1"].group_in("clip"), METRICS["map"].group_in("clip")
+        ('clip', 'threshold_free')
+        """
+        return tuning if self.group == "tuned" else self.group
 
 
 METRICS = {
@@ -68,8 +71,11 @@ METRICS = {
     "p": Metric("P", "tuned", "precision"),
     "r": Metric("R", "tuned", "recall"),
     "event_f1": Metric("event F1", "tuned", "event_f_measure"),
+    "wide_event_f1": Metric("event F1, 0.5 s", "tuned", "wide_event_f_measure", optional=True),
     "psds1": Metric("PSDS1", "threshold_free", "psds1"),
+    "psds2": Metric("PSDS2", "threshold_free", "psds2", optional=True),
     "map": Metric("mAP", "threshold_free", "mean_average_precision"),
+    "auc": Metric("AUC", "threshold_free", "mean_roc_auc", optional=True),
     "valid_map": Metric("mAP, valid", "valid", "mean_average_precision"),
 }
 HEADLINES = ("er", "f1", "event_f1", "psds1", "map")
@@ -102,6 +108,8 @@ class Comparison:
         corrected: pair -> metric -> p-value corrected for the pairs with the same change.
         by_change: change -> metric -> the difference over all runs of its pairs.
         by_seed: change -> metric -> the difference over the means per seed.
+        verdicts: name of a pair, or of a joint test over the means per seed -> what its difference
+            in F1 says.
 
     >>> summaries = {"single": {"f1": Summary(0.5, 0.1, 0.4, 0.6, (0.4, 0.6))}}
     >>> comparison = Comparison("clip", {"single": [0, 1]}, summaries, {}, {}, {}, {})
@@ -116,6 +124,7 @@ class Comparison:
     corrected: dict[Pair, dict[str, float]]
     by_change: dict[str, dict[str, RunDifference]]
     by_seed: dict[str, dict[str, RunDifference]]
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON.
@@ -145,7 +154,16 @@ class Comparison:
                 }
                 for title, joint in (("by_change", self.by_change), ("by_seed", self.by_seed))
             },
+            "verdicts": {name: verdict.to_dict() for name, verdict in self.verdicts.items()},
         }
+
+    def sentences(self) -> list[str]:
+        """Return the verdicts in words.
+
+        >>> compare_results([], [], "clip").sentences()
+        []
+        """
+        return [f"{name}: {verdict.sentence()}." for name, verdict in self.verdicts.items()]
 
 
 def list_tunings(results: Iterable[RunResult]) -> list[str]:
@@ -186,12 +204,17 @@ def compare_results(
             continue
         runs.setdefault(result.configuration, {})[result.seed] = result
     seeds = {configuration: sorted(by_seed) for configuration, by_seed in runs.items()}
+    scored = [result for by_seed in runs.values() for result in by_seed.values()]
+    bootstrap = ClipBootstrap(scored, tuning, n_samples, seed)
+    metrics = {
+        name: x
+        for name, x in METRICS.items()
+        if not x.optional or all(x.name in run.scores[x.group_in(tuning)] for run in scored)
+    }
     summaries = {
         configuration: {
-            name: _summarise(
-                [by_seed[s] for s in seeds[configuration]], metric, tuning, n_samples, seed
-            )
-            for name, metric in METRICS.items()
+            name: _summarise([by_seed[s] for s in seeds[configuration]], metric, tuning, bootstrap)
+            for name, metric in metrics.items()
         }
         for configuration, by_seed in runs.items()
     }
@@ -201,29 +224,39 @@ def compare_results(
         shared = sorted(a.keys() & b.keys())
         if len(shared) > 1:
             paired[pair] = [a[s] for s in shared], [b[s] for s in shared]
-    differences = {pair: _compare(*sides, tuning) for pair, sides in paired.items()}
+    differences = {pair: _compare(*sides, metrics, tuning) for pair, sides in paired.items()}
     corrected: dict[Pair, dict[str, float]] = {pair: {} for pair in differences}
     by_change: dict[str, dict[str, RunDifference]] = {}
     by_seed_: dict[str, dict[str, RunDifference]] = {}
+    verdicts: dict[str, Verdict] = {}
     for change in dict.fromkeys(pair.change for pair in differences):
         family = [pair for pair in differences if pair.change == change]
-        for name in METRICS:
+        for name in metrics:
             p_values = correct_p_values([differences[pair][name].p_value for pair in family])
             for pair, p_value in zip(family, p_values, strict=True):
                 corrected[pair][name] = p_value
+        effects = [bootstrap.effect(*paired[pair]) for pair in family]
+        verdicts |= dict(zip(map(_pair_name, family), judge(effects), strict=True))
         if change and len(family) > 1:
             all_a, all_b = ([run for p in family for run in paired[p][side]] for side in (0, 1))
-            by_change[change] = _compare(all_a, all_b, tuning)
+            by_change[change] = _compare(all_a, all_b, metrics, tuning)
             if len({run.seed for run in all_a}) > 1:
-                by_seed_[change] = _compare(all_a, all_b, tuning, by_seed=True)
-    return Comparison(tuning, seeds, summaries, differences, corrected, by_change, by_seed_)
+                by_seed_[change] = _compare(all_a, all_b, metrics, tuning, by_seed=True)
+                [verdicts[f"means per seed: {change}"]] = judge([bootstrap.effect(all_a, all_b)])
+    return Comparison(
+        tuning, seeds, summaries, differences, corrected, by_change, by_seed_, verdicts
+    )
 
 
 def _compare(
-    a: Sequence[RunResult], b: Sequence[RunResult], tuning: str, by_seed: bool = False
+    a: Sequence[RunResult],
+    b: Sequence[RunResult],
+    metrics: Mapping[str, Metric],
+    tuning: str,
+    by_seed: bool = False,
 ) -> dict[str, RunDifference]:
     differences = {}
-    for name, metric in METRICS.items():
+    for name, metric in metrics.items():
         scores = np.array([_values(side, metric, tuning) for side in (a, b)])  # (2, runs)
         if by_seed:
             seeds = np.array([run.seed for run in a])
@@ -234,45 +267,28 @@ def _compare(
 
 
 def _values(results: Sequence[RunResult], metric: Metric, tuning: str) -> list[float]:
-    group = tuning if metric.group == "tuned" else metric.group
-    return [result.scores[group][metric.name] for result in results]
+    return [result.scores[metric.group_in(tuning)][metric.name] for result in results]
 
 
 def _summarise(
-    results: Sequence[RunResult], metric: Metric, tuning: str, n_samples: int, seed: int
+    results: Sequence[RunResult], metric: Metric, tuning: str, bootstrap: ClipBootstrap
 ) -> Summary:
     values = np.array(_values(results, metric, tuning))
     mean, n_runs = float(values.mean()), len(values)
     if n_runs < 2:
-        nan = float("nan")
         return Summary(mean, nan, nan, nan, tuple(values.tolist()))
     deviation = float(values.std(ddof=1))
     run_variance, clip_variance = deviation**2 / n_runs, 0.0
-    if metric.name in _FROM_COUNTS:
-        counts = [result.counts[tuning] for result in results]
-        samples = [
-            np.mean([_FROM_COUNTS[metric.name](table, weights) for table in counts], axis=0)
-            for weights in bootstrap_weights(len(counts[0]["tp"]), n_samples, seed)
-        ]
-        clip_variance = float(np.concatenate(samples).var(ddof=1))
+    if metric.name in FROM_COUNTS:
+        # The spread of runs on different folds has part of it already; see `Effect.half_width`.
+        missing = (n_runs - len({result.fold for result in results})) / (n_runs - 1)
+        samples = bootstrap.means(results, metric.name)
+        clip_variance = missing * float(np.nanvar(samples, ddof=1))
     # Few runs give an uncertain variance, hence their own quantile; there are many clips.
     few, many = student_quantile(LEVEL, n_runs - 1), student_quantile(LEVEL, MANY)
     margin = (few**2 * run_variance + many**2 * clip_variance) ** 0.5
     low, high = max(0.0, mean - margin), min(metric.maximum, mean + margin)
     return Summary(mean, deviation, low, high, tuple(values.tolist()))
-
-
-def _error_rates(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
-    errors, tp, fn = (weights @ np.array(counts[name]) for name in ("errors", "tp", "fn"))
-    return np.asarray(errors / (tp + fn))
-
-
-def _f_measures(counts: Mapping[str, Sequence[int]], weights: Reals) -> Reals:
-    tp, fp, fn = (weights @ np.array(counts[name]) for name in ("tp", "fp", "fn"))
-    return np.asarray(2 * tp / np.maximum(1, 2 * tp + fp + fn))
-
-
-_FROM_COUNTS = {"error_rate": _error_rates, "f_measure": _f_measures}
 
 
 def comparison_tables(comparison: Comparison) -> list[TextTable]:
@@ -283,10 +299,11 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
     """
     rows, with_deviation = [], (*HEADLINES, "valid_map")
     for configuration, metrics in comparison.summaries.items():
-        texts = [summary_text(metrics[name]) if name in with_deviation
-                 else f"{metrics[name].mean:.3f}" for name in METRICS]  # fmt: skip
+        texts = [summary_text(own) if name in with_deviation else f"{own.mean:.3f}"
+                 for name, own in metrics.items()]  # fmt: skip
         rows.append((configuration, str(len(comparison.seeds[configuration])), *texts))
-    columns = ("configuration", "runs", *(metric.title for metric in METRICS.values()))
+    shown = _list_metrics([comparison])
+    columns = ("configuration", "runs", *(METRICS[name].title for name in shown))
     title = f"Mean ± standard deviation over runs; {TUNINGS[comparison.tuning]}"
     tables = [TextTable(title, columns, tuple(rows))]
     intervals = tuple(
@@ -317,6 +334,24 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
     return tables
 
 
+def verdicts_text(comparisons: Iterable[Comparison]) -> str:
+    """Return the verdicts of each tuning as Markdown, after a heading; empty without any.
+
+    >>> verdicts_text([compare_results([], [])])
+    ''
+    """
+    parts = [
+        "\n".join([f"**Verdicts; {TUNINGS[x.tuning]}**", "", *(f"- {y}" for y in x.sentences())])
+        for x in comparisons
+        if x.verdicts
+    ]
+    return "\n\n".join(parts)
+
+
+def _pair_name(pair: Pair) -> str:
+    return f"{pair.configuration} minus {pair.baseline}"
+
+
 def _list_differences(
     comparison: Comparison,
 ) -> list[tuple[str, Mapping[str, RunDifference], Mapping[str, float]]]:
@@ -324,7 +359,7 @@ def _list_differences(
     joint = (("all pairs", comparison.by_change), ("means per seed", comparison.by_seed))
     return [
         *(
-            (f"{pair.configuration} minus {pair.baseline}", metrics, comparison.corrected[pair])
+            (_pair_name(pair), metrics, comparison.corrected[pair])
             for pair, metrics in comparison.pairs.items()
         ),
         *(
@@ -335,6 +370,12 @@ def _list_differences(
     ]
 
 
+def _list_metrics(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the names of the metrics that any of the comparisons has; the usual ones always."""
+    known = {name for x in comparisons for own in x.summaries.values() for name in own}
+    return [name for name, metric in METRICS.items() if name in known or not metric.optional]
+
+
 def summary_csv(comparisons: Sequence[Comparison]) -> str:
     """Return all scores of all configurations as CSV, one row per tuning and configuration.
 
@@ -342,10 +383,11 @@ def summary_csv(comparisons: Sequence[Comparison]) -> str:
     ['tuning', 'configuration', 'runs', 'er_mean', 'er_deviation']
     """
     parts = ("mean", "deviation", "low", "high")
-    columns = [f"{name}_{part}" for name in METRICS for part in parts]
+    names = _list_metrics(comparisons)
+    columns = [f"{name}_{part}" for name in names for part in parts]
     rows = [
         [comparison.tuning, configuration, len(comparison.seeds[configuration])]
-        + [_csv_number(getattr(metrics[x], part)) for x in METRICS for part in parts]
+        + [_csv_number(getattr(metrics.get(x), part, nan)) for x in names for part in parts]
         for comparison in comparisons
         for configuration, metrics in comparison.summaries.items()
     ]
@@ -359,15 +401,16 @@ def difference_csv(comparisons: Sequence[Comparison]) -> str:
     ['tuning', 'pair', 'runs', 'smallest_p', 'er_difference']
     """
     parts = ("difference", "low", "high", "p_value")
-    columns = [f"{name}_{part}" for name in METRICS for part in (*parts, "corrected_p")]
+    names = _list_metrics(comparisons)
+    columns = [f"{name}_{part}" for name in names for part in (*parts, "corrected_p")]
     rows = [
         [comparison.tuning, name, metrics["er"].n_runs, f"{metrics['er'].smallest_p:.6g}"]
         + [
             _csv_number(value)
-            for x in METRICS
+            for x in names
             for value in (
-                *(getattr(metrics[x], part) for part in parts),
-                corrected.get(x, float("nan")),
+                *(getattr(metrics.get(x), part, nan) for part in parts),
+                corrected.get(x, nan),
             )
         ]
         for comparison in comparisons

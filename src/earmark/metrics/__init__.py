@@ -19,6 +19,7 @@ contains is ignored and listed.
     bootstrap           confidence interval of every score
     system_comparison   difference of two systems on the same clips, with interval and p-value
     run_comparison      difference of two systems over several training runs
+    verdict             what that difference says, in a sentence: seeds and clips, equivalence
     evaluation          all of the above for several systems at a time
     report              text tables of an evaluation
 
@@ -69,6 +70,7 @@ from earmark.metrics.run_comparison import RunDifference, compare_runs, correct_
 from earmark.metrics.segment import SegmentCounts, SegmentScores, count_segments, segment_scores
 from earmark.metrics.segment_criterion import SegmentCriterion
 from earmark.metrics.system_comparison import Difference, Differences, compare_systems
+from earmark.metrics.verdict import Effect, Verdict, judge
 
 __all__ = [
     "SCENARIOS",
@@ -83,6 +85,7 @@ __all__ = [
     "Confusion",
     "Difference",
     "Differences",
+    "Effect",
     "EventCounts",
     "EventScores",
     "FalseEventCounts",
@@ -100,6 +103,7 @@ __all__ = [
     "SegmentCriterion",
     "SegmentScores",
     "ThresholdCounts",
+    "Verdict",
     "best_scores",
     "bootstrap_scores",
     "calibration_scores",
@@ -116,6 +120,7 @@ __all__ = [
     "count_thresholds",
     "event_scores",
     "false_event_scores",
+    "judge",
     "psds_scores",
     "recall_curve",
     "segment_confusion",

@@ -5,7 +5,7 @@ undefined score is '-'. Scores have three decimals; a p-value is never shown as 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from earmark.metrics.evaluation import (
 from earmark.metrics.system_comparison import Difference
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
 # part, path in its scores, its name in the table
@@ -98,26 +99,21 @@ class TextTable:
     rows: tuple[tuple[str, ...], ...]
     n_strong: int = 0
 
-    def to_rich(self) -> "Table":
-        """Return it for the terminal; if that is narrow, names are wrapped and numbers are not."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text  # so that a label such as [dog] is not markup
+    def to_rich(self) -> "_Fitted":
+        """Return it for the terminal; in a narrow one, columns that do not fit go below.
 
-        title = Text(self.title, style="italic")
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for number, column in enumerate(self.columns):
-            widest = max([len(column), *(len(row[number]) for row in self.rows)])
-            table.add_column(
-                Text(column),
-                justify="right" if number else "left",
-                min_width=widest if number else 8,
-                no_wrap=number > 0,
-            )
-        for number, row in enumerate(self.rows):
-            style = "bold" if number < self.n_strong else None
-            table.add_row(*(Text(cell) for cell in row), style=style)
-        return table
+        Every part starts with the names, which are wrapped beyond half of the width; numbers are
+        not wrapped.
+
+        >>> from rich.console import Console
+        >>> table = TextTable("scores", ("", "F1", "recall"), (("dog", "0.500", "0.250"),))
+        >>> console = Console(width=16)
+        >>> with console.capture() as captured:
+        ...     console.print(table.to_rich())
+        >>> [line.split() for line in captured.get().splitlines() if "dog" in line]
+        [['dog', '0.500'], ['dog', '0.250']]
+        """
+        return _Fitted(self)
 
     def to_markdown(self) -> str:
         """Return it as Markdown.
@@ -137,6 +133,61 @@ class TextTable:
         return "\n".join(
             [f"**{self.title}**", "", f"| {head} |", rule] + [f"| {x} |" for x in lines]
         )
+
+
+class _Fitted:
+    """A table as rich prints it, in as many parts as the width of the terminal needs."""
+
+    BETWEEN = 3  # characters between two columns: a space on each side, and a rule
+    EDGES = 2  # characters at both ends of a line
+
+    def __init__(self, table: TextTable) -> None:
+        self.table = table
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> Iterator["RenderableType"]:
+        columns = self.table.columns
+        cells = [[column, *(row[n] for row in self.table.rows)]
+                 for n, column in enumerate(columns)]  # fmt: skip
+        widths = [max(map(len, own)) for own in cells]
+        room = options.max_width - self.EDGES
+        # Narrower names only where that saves a part.
+        choices = [self._split(widths, room, room // n) for n in (2, 3)]
+        parts = min(choices, key=len)
+        for index, part in enumerate(parts):
+            yield self._part(part, widths, self.table.title if not index else None)
+
+    def _split(self, widths: Sequence[int], room: int, names: int) -> list[list[int]]:
+        """Return the columns of each part, if names may have so many characters."""
+        parts: list[list[int]] = [[]]
+        for number in range(1, len(widths)):
+            used = min(widths[0], names) + sum(widths[n] + self.BETWEEN for n in parts[-1])
+            if parts[-1] and used + widths[number] + self.BETWEEN > room:
+                parts.append([])
+            parts[-1].append(number)
+        return parts
+
+    def _part(self, numbers: Sequence[int], widths: Sequence[int], title: str | None) -> "Table":
+        """Return the names and some of the columns."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text  # so that a label such as [dog] is not markup
+
+        heading = None if title is None else Text(title, style="italic")
+        table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        shown = (0, *numbers)
+        for number in shown:
+            table.add_column(
+                Text(self.table.columns[number]),
+                justify="right" if number else "left",
+                min_width=widths[number] if number else min(8, widths[0]),
+                no_wrap=number > 0,
+            )
+        for number, row in enumerate(self.table.rows):
+            style = "bold" if number < self.table.n_strong else None
+            table.add_row(*(Text(row[n]) for n in shown), style=style)
+        return table
 
 
 def score_tables(evaluation: Evaluation, *, classes: bool = True) -> list[TextTable]:

@@ -17,6 +17,7 @@ at least 2 / 2^n, so 0.0625 with five; six are needed to get below 0.05.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,7 @@ def correct_p_values(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in corrected]
 
 
+@lru_cache(maxsize=4096)
 def student_quantile(level: float, n_free: int) -> float:
     """Return t such that Student's t with `n_free` degrees of freedom is within ±t at that level.
 
@@ -149,7 +151,7 @@ def student_quantile(level: float, n_free: int) -> float:
     2.776
     """
     low, high = 0.0, math.pi / 2  # of the angle atan(t / sqrt(n_free)), which is bounded
-    for _ in range(100):
+    for _ in range(60):
         middle = (low + high) / 2
         if _probability_within(middle, n_free) < level:
             low = middle

@@ -8,11 +8,13 @@ same for all: a GRU, if there is one, a classifier of frames, and the pooling fr
 from abc import abstractmethod
 from math import prod
 
+import torch
 from torch import Tensor
 
 from earmark.errors import SettingError
 from earmark.nn.capsules import ClassCapsules
 from earmark.nn.layers import Classifier, Dropout, Layer, MapLayer, Maps, fill_padding
+from earmark.nn.loss import clip_loss
 from earmark.nn.network import Network, NetworkConfig, Prediction
 from earmark.nn.recurrent import BiGRU, GatedBiGRU
 from earmark.pooling import POOLINGS, Pooling
@@ -111,7 +113,17 @@ class FrameNetwork(Network):
         """Run the GRU, the classifier and the pooling; see `Network.classify`."""
         hidden = self.recur(features, mask)
         frame_probs = self.classifier(hidden, mask)
-        return Prediction(self.pooling(frame_probs, hidden, mask), frame_probs, hidden, mask)
+        if not self.training:
+            return Prediction(self.pooling(frame_probs, hidden, mask), frame_probs, hidden, mask)
+        clip_probs, stages = self.pooling(frame_probs, hidden, mask, return_stages=True)
+        return Prediction(clip_probs, frame_probs, hidden, mask, stages=tuple(stages))
+
+    def level_loss(self, prediction: Prediction, targets: Tensor) -> Tensor:
+        """See `Network.level_loss`."""
+        lower = self.pooling.lower_levels(prediction.stages)
+        if not lower:
+            return super().level_loss(prediction, targets)
+        return torch.stack([clip_loss(probs, targets) for probs in lower]).mean()
 
     def recur(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Run the GRU, or dropout in its place: what the classifier and the pooling take.

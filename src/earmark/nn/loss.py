@@ -1,4 +1,4 @@
-"""The loss that training minimises: binary cross entropy of clips, and of frames.
+"""The loss that training minimises: binary cross entropy of clips and of frames, and contrast.
 
 Conventions: in nats, averaged over what is valid and annotated: padding, clips without a valid
 frame, and targets that are NaN ('not annotated') are ignored. The paper's text calls it categorical
@@ -43,6 +43,37 @@ def frame_loss(frame_probs: Tensor, targets: Tensor, mask: Tensor | None = None)
     n_known = known.sum((1, 2))
     of_clips = losses.sum((1, 2)) / n_known.clamp(min=1)
     return of_clips.sum() / (n_known > 0).sum().clamp(min=1)
+
+
+def contrast_loss(
+    frame_probs: Tensor, targets: Tensor, mask: Tensor | None = None, share: float = 0.1
+) -> Tensor:
+    """Return how little the frames of a tagged class differ within a clip, from 0 to 1.
+
+    It is 1 - (mean of the highest frames - mean of the lowest), where both are a share of the valid
+    frames, at least one; a target weighs as much as its value, and so a class without a tag
+    nothing. Tags alone do not say that an event is shorter than its clip; this term does.
+
+    Shape: `frame_probs` (batch, frames, classes), `targets` (batch, classes), `mask`
+    (batch, frames) -> ().
+
+    >>> frame_probs = torch.tensor([[[0.9], [0.5], [0.1]]])
+    >>> contrast_loss(frame_probs, torch.ones(1, 1)), contrast_loss(frame_probs, torch.zeros(1, 1))
+    (tensor(0.2000), tensor(0.))
+    """
+    if mask is None:
+        mask = torch.ones(frame_probs.shape[:2], dtype=torch.bool, device=frame_probs.device)
+    n_valid = mask.sum(1, keepdim=True)  # (batch, 1)
+    n_ends = (share * n_valid).ceil().clamp(min=1)
+    # Padding comes last: no probability is below -1.
+    ordered = frame_probs.masked_fill(~mask.unsqueeze(2), -1).sort(1, descending=True).values
+    place = torch.arange(frame_probs.shape[1], device=frame_probs.device)
+    highest = (place < n_ends) & (place < n_valid)  # (batch, frames)
+    lowest = (place >= n_valid - n_ends) & (place < n_valid)
+    ends = (highest.to(ordered.dtype) - lowest.to(ordered.dtype)) / n_ends
+    distance = (ends.unsqueeze(2) * ordered).sum(1)  # (batch, classes)
+    weights = targets.nan_to_num(0.0) * (n_valid > 0)
+    return (weights * (1 - distance)).sum() / weights.sum().clamp(min=1)
 
 
 def _cross_entropies(probs: Tensor, targets: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from earmark.errors import SettingError, choose
 from earmark.frames import FrameGrid, pooled_length
 from earmark.nn.layers import Layer, MapLayer, Maps
 from earmark.nn.loss import clip_loss
+from earmark.pooling.stages import Stage
 
 
 class NetworkConfig(ABC):
@@ -265,7 +266,8 @@ class Prediction(NamedTuple):
 
     Shape: `clip_probs` (batch, classes), `frame_probs` (batch, frames, classes), `hidden`
     (batch, frames, features), `mask` (batch, frames) or None if every frame is valid. `windows` has
-    the probabilities of windows, of each part of a network on windows.
+    the probabilities of windows, of each part of a network on windows. `stages` has the levels of
+    the pooling, from frames to clip, in training only.
     """
 
     clip_probs: Tensor
@@ -273,6 +275,7 @@ class Prediction(NamedTuple):
     hidden: Tensor
     mask: Tensor | None
     windows: tuple[WindowProbs, ...] = ()
+    stages: tuple[Stage, ...] = ()
 
 
 class Network(nn.Module, ABC):
@@ -324,6 +327,21 @@ class Network(nn.Module, ABC):
         torch.Size([])
         """
         return clip_loss(prediction.clip_probs, targets)
+
+    def level_loss(self, prediction: Prediction, targets: Tensor) -> Tensor:
+        """Return the mean loss of clips over the lower levels of hierarchical pooling.
+
+        It is 0 if there is none: in a network without a hierarchy, or where a clip is so short that
+        its first segment is all of it.
+
+        Shape: `targets` (batch, classes) -> ().
+
+        >>> from earmark.nn.model import Model, ModelConfig
+        >>> model = Model(ModelConfig.preset("fast", n_classes=3)).train()
+        >>> model.level_loss(model(torch.zeros(2, 500, 80)), torch.ones(2, 3)).shape
+        torch.Size([])
+        """
+        return prediction.clip_probs.new_zeros(())
 
     @abstractmethod
     def layers(self, n_input_frames: int) -> list[Layer]:

@@ -7,7 +7,8 @@ horizontal axis is seconds unless a title states otherwise.
     network     the hierarchy, its gradients, detections, the course of a training
     scores      scores of classes with intervals, confusion, precision-recall, PSD-ROC, false
                 events over recall, reliability
-    runs        every run of a comparison as a dot; one clip as several networks see it
+    runs        every run of a comparison as a dot; differences with their intervals; one clip as
+                several networks see it
     evaluation  all pictures of an evaluation, in a folder
 """
 
@@ -20,7 +21,7 @@ from earmark.plots.network import (
     plot_hierarchy,
     plot_history,
 )
-from earmark.plots.runs import plot_predictions, plot_runs
+from earmark.plots.runs import plot_effects, plot_predictions, plot_runs
 from earmark.plots.scores import (
     plot_class_scores,
     plot_confusion,
@@ -36,6 +37,7 @@ __all__ = [
     "plot_confusion",
     "plot_detection",
     "plot_detections",
+    "plot_effects",
     "plot_false_events",
     "plot_gradients",
     "plot_hierarchy",

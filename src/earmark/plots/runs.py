@@ -37,6 +37,41 @@ def plot_runs(values: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
     return figure
 
 
+def plot_effects(
+    groups: Mapping[str, Mapping[str, tuple[float, float, float]]], limit: float, label: str
+) -> "Figure":
+    """Plot differences with their confidence intervals, one panel per group, below each other.
+
+    Args:
+        groups: title -> name -> difference, and the ends of its interval.
+        limit: differences within ± this are called none, and are shaded.
+        label: of the horizontal axis.
+
+    >>> effects = {"(5, 5, 5)": (-0.05, -0.07, -0.03), "(3)": (0.01, -0.01, 0.03)}
+    >>> figure = plot_effects({"events of 1 s": effects}, 0.02, "difference in F1")
+    >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    ['(5, 5, 5)', '(3)']
+    """
+    heights = [len(effects) for effects in groups.values()]
+    figure = new_figure(figsize=(7, 0.8 + 0.45 * len(groups) + 0.24 * sum(heights)))
+    panels = figure.subplots(
+        len(groups), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )[:, 0]
+    for axes, (title, effects) in zip(panels, groups.items(), strict=True):
+        axes.axvspan(-limit, limit, color=INK, alpha=0.08, lw=0)
+        axes.axvline(0, color=INK, lw=0.8)
+        for row, (middle, low, high) in enumerate(effects.values()):
+            colour = BLUE if low > 0 else RED if high < 0 else INK
+            axes.plot([low, high], [row, row], color=colour, lw=1.5)
+            axes.plot(middle, row, "o", color=colour, markersize=4)
+        axes.set_yticks(range(len(effects)), [plain_text(name) for name in effects])
+        axes.set_ylim(len(effects) - 0.5, -0.5)
+        axes.set_title(plain_text(title), loc="left", fontsize="medium")
+        axes.grid(axis="x", alpha=0.3)
+    panels[-1].set_xlabel(label)
+    return figure
+
+
 def plot_predictions(
     panels: Mapping[str, Mapping[str, Any]],
     n_columns: int = 2,

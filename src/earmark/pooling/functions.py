@@ -4,7 +4,7 @@
     attention_pool(frame_probs, logits, mask=None, stages=(), over="frames", stage_weights="self")
 
 `average_pool`, `linear_pool`, `exp_pool` and `noisy_or_pool` are called like `max_pool`.
-`class_attention_pool` and `sigmoid_attention_pool` take `logits` (batch, frames, classes) as well,
+`class_attention_pool`, `sigmoid_attention_pool` and `prior_attention_pool` take `logits` as well,
 `probs_attention_pool` takes `weight` (classes, classes) and `bias` (classes,); `auto_pool` takes
 `sharpness` and `power_pool` takes `exponent`, one number or (classes,).
 

@@ -94,6 +94,31 @@ class Pooling(nn.Module):
         clip_probs = levels[-1].probs.squeeze(1)
         return (clip_probs, levels) if return_stages else clip_probs
 
+    def lower_levels(self, levels: Sequence[Stage]) -> list[Tensor]:
+        """Return the clip probabilities (batch, classes) that the lower levels would give.
+
+        Each level is pooled once, without the stages above it: the frames as in single-level
+        pooling, then the segments of the first stage, and so on. The last one, which gives the clip
+        probabilities themselves, is left out.
+
+        Args:
+            levels: as `forward` returns them.
+
+        >>> import torch
+        >>> frame_probs = torch.tensor([[[0.5], [0.25], [0.1], [0.1]]])
+        >>> pooling = Pooling("linear", stages=(2,))
+        >>> pooling.lower_levels(pooling(frame_probs, return_stages=True)[1])
+        [tensor([[0.3500]])]
+        >>> Pooling("linear", stages=())(frame_probs)
+        tensor([[0.3500]])
+        """
+        return [
+            self.weighting.reduction(
+                level.probs.to(level.weights.dtype), level.weights, level.mask.unsqueeze(2)
+            )[0]
+            for level in levels[:-2]
+        ]
+
     def _checked_hidden(self, hidden: Tensor | None, valid: Tensor) -> Tensor:
         """Return `hidden`, zero at padding, so that its values there reach no gradient."""
         wanted = (*valid.shape[:2], self.n_hidden)

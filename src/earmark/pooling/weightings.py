@@ -244,6 +244,34 @@ class SigmoidAttention(Attention):
         return logits.masked_fill(~mask, 0).to(frame_probs.dtype).sigmoid().clamp(min=SMALLEST)
 
 
+class PriorAttention(Attention):
+    """Attention times the frame probabilities, which are its prior: w = x exp(logit).
+
+    Linear softmax where all logits are equal. Attention alone may give its weight to frames of low
+    probability, and then y says little about when; here such a frame has none.
+
+    >>> probs, logits = torch.tensor([[[0.5], [0.0]]]), torch.tensor([[[0.0], [9.0]]])
+    >>> PriorAttention.frame_weights(probs, torch.ones(1, 2, 1).bool(), logits).flatten()
+    tensor([1., 0.])
+    """
+
+    formula = "x exp(a), a of a dense layer on `hidden`"
+    example = (
+        "prior_attention_pool(frame_probs, logits=4 * frame_probs)",
+        "tensor([[0.4575, 0.8964]])",
+    )
+
+    @staticmethod
+    def frame_weights(  # type: ignore[override]
+        frame_probs: Tensor, mask: Tensor, logits: Tensor
+    ) -> Tensor:
+        """Return x exp(logit), scaled to 1 at its largest, with a finite gradient at 0."""
+        check_shape("logits", logits, frame_probs.shape)
+        smallest = torch.finfo(frame_probs.dtype).tiny
+        exponent = logits.to(frame_probs.dtype) + frame_probs.clamp(min=smallest).log()
+        return _scaled_exp(exponent, mask & (frame_probs > 0))
+
+
 class Auto(Weighting):
     """McFee's autopool, w = exp(a x) with a learned: average at a = 0, max as a grows.
 
@@ -366,6 +394,7 @@ POOLINGS: dict[str, type[Weighting]] = {
     "class-attention": ClassAttention,
     "probs-attention": ProbsAttention,
     "sigmoid-attention": SigmoidAttention,
+    "prior-attention": PriorAttention,
     "auto": Auto,
     "power": Power,
     "noisy-or": NoisyOr,

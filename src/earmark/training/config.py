@@ -74,6 +74,10 @@ class TrainingConfig:
             sound) or "scores" (their frame probabilities).
         frame_loss_weight: weight of the frame-level loss in self-training, 0 to 1; the clip-level
             loss has the rest.
+        level_loss_weight: weight of the loss of clips at the lower levels of hierarchical pooling,
+            0 to 1; the loss of the clip probabilities has the rest.
+        contrast_weight: of a further loss, by which the highest and the lowest frames of a tagged
+            class are to differ; 0 is none.
         ema_decay: decay per step of the exponential moving average of the weights, such as 0.999;
             the averaged weights are then validated and saved. 0 is no averaging.
         precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
@@ -118,6 +122,8 @@ class TrainingConfig:
     optimizer: str = "adam"
     plateau_monitor: str = "same"
     plateau_factor: float = 0.5
+    level_loss_weight: float = 0.0
+    contrast_weight: float = 0.0
 
     def __post_init__(self) -> None:
         choose("training.optimizer", self.optimizer, OPTIMIZERS)
@@ -145,14 +151,14 @@ class TrainingConfig:
             "ema_decay",
             "threads",
             "checkpoint_seconds",
+            "contrast_weight",
         )
         for name in rest:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
-        if not 0 <= self.frame_loss_weight <= 1:
-            raise SettingError(
-                f"training.frame_loss_weight must be 0 to 1. Got {self.frame_loss_weight}."
-            )
+        for name in ("frame_loss_weight", "level_loss_weight"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingError(f"training.{name} must be 0 to 1. Got {getattr(self, name)}.")
         for name in ("decay", "plateau_factor"):
             if not 0 < getattr(self, name) <= 1:
                 raise SettingError(

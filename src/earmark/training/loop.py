@@ -8,7 +8,8 @@ with the same number of threads and processes (with other numbers, up to roundin
 
 The loss of tagged clips is that of the network (`Network.loss`). Where the training clips have
 events, it is computed per frame in place of per clip; with pseudo-labels it is a weighted sum of
-both. Validation uses clip tags in any case.
+both. From tags alone, it may have two more terms: the loss of clips at the lower levels of
+hierarchical pooling, and the contrast of frames. Validation uses clip tags in any case.
 
 Batch normalization uses the statistics of all processes, and the loss of a step is the mean over
 their clips: two processes follow the losses of one, except for rounding and dropout's randomness.
@@ -46,7 +47,7 @@ from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.nn.layers import MaskedBatchNorm
-from earmark.nn.loss import clip_loss, frame_loss
+from earmark.nn.loss import clip_loss, contrast_loss, frame_loss
 from earmark.nn.network import Network, Prediction
 from earmark.runtime.cores import share_of_cores
 from earmark.runtime.memory import keep_memory
@@ -180,6 +181,12 @@ class _Trainer:
         self.fabric, self.job = fabric, job
         self.store = job.open_store()
         self.frame_targets = job.frame_targets(self.store)
+        if self.frame_targets is not None and (config.level_loss_weight or config.contrast_weight):
+            raise SettingError(
+                "training.level_loss_weight and training.contrast_weight are for training from "
+                "tags; set them to 0 where frames have targets, of events or of teacher models. "
+                f"Got {config.level_loss_weight} and {config.contrast_weight}."
+            )
         self.normalise = Normalise(job.settings.features.mean, job.settings.features.std)
         self.model = job.settings.model.build()
         self.inner = OPTIMIZERS[config.optimizer](
@@ -325,8 +332,15 @@ class _Trainer:
         """Return the loss of a micro-batch."""
         clip_probs = prediction.clip_probs
         targets = targets.to(clip_probs.dtype)
+        config = self.job.settings.training
         if self.frame_targets is None:
-            return self.model.loss(prediction, targets)
+            loss, levels = self.model.loss(prediction, targets), config.level_loss_weight
+            if levels:
+                loss = (1 - levels) * loss + levels * self.model.level_loss(prediction, targets)
+            if config.contrast_weight:
+                contrast = contrast_loss(prediction.frame_probs, targets, prediction.mask)
+                loss = loss + config.contrast_weight * contrast
+            return loss
         job = self.job
         weight = 1.0 if job.train.events else job.settings.training.frame_loss_weight
         of_frames, of_clips = targets.chunk(2, 2)

@@ -50,6 +50,8 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "optimizer": "adam",
         "plateau_monitor": "same",
         "plateau_factor": 0.5,
+        "level_loss_weight": 0.0,
+        "contrast_weight": 0.0,
     }
 }
 # Presets that have another name now.
@@ -89,6 +91,11 @@ class Settings:
             raise SettingError(
                 f"The network {self.model.network!r} takes {_named(self.model.takes)}; with "
                 f"{_NAMES[kind]}, use {_USE[kind]}."
+            )
+        if self.training.level_loss_weight and not getattr(self.model, "stages", ()):
+            raise SettingError(
+                "training.level_loss_weight needs hierarchical pooling; set model.stages, such as "
+                f"[5, 5, 5], or leave it out. Got {self.training.level_loss_weight}."
             )
         for name in REFUSED.get(kind, ()):
             if getattr(self.augment, name):

@@ -1,0 +1,194 @@
+"""The map of hierarchical pooling: its data sets, and its page from results, complete or not."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from earmark.experiments.compare import TEST_READ
+from earmark.experiments.configurations import read_configurations
+from earmark.experiments.run import FROM_TAGS, RunResult
+from earmark.formats.events import read_events
+from earmark.formats.tags import read_tags
+
+REPO = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def kinds(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPO))
+    from benchmarks import kinds
+
+    return kinds
+
+
+@pytest.fixture
+def page(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPO))
+    monkeypatch.delitem(sys.modules, "docs", raising=False)
+    from docs import map as page
+
+    return page
+
+
+class TestData:
+    def test_every_variation_changes_what_it_says_and_nothing_else(self, kinds):
+        base = kinds.scene_sets("procedural")
+        for name in kinds.VARIATIONS:
+            sets = kinds.scene_sets(name)
+            assert sets.sets.keys() == {"train", "valid", "test"}
+            assert sets != kinds.scene_sets(name.partition("-")[0])
+        lengths = [kinds.scene_sets(f"procedural-length{x}").scenes for x in ("0.3", "1", "3", "6")]
+        assert [x.event_duration for x in lengths] == [(0.3, 0.3), (1, 1), (3, 3), (6, 6)]
+        assert {x.n_events for x in lengths} == {(1, 2)}
+        assert {x.snr_db for x in lengths} == {base.scenes.snr_db}
+        clips = [kinds.scene_sets(f"digits-clip{x}") for x in (30, 60)]
+        assert [x.scenes.duration for x in clips] == [30, 60]
+        assert [x.sets["train"].n for x in clips] == [400, 240]
+        assert clips[0].sets["train"].folds == kinds.scene_sets("digits").sets["train"].folds
+
+    def test_scenes_of_a_variation_have_events_of_its_length(self, kinds, tmp_path, monkeypatch):
+        from dataclasses import replace
+
+        def few(kind):
+            sets = made(kind)
+            return replace(sets, sets={name: replace(x, n=1) for name, x in sets.sets.items()})
+
+        made = kinds.scene_sets
+        monkeypatch.setattr(kinds, "scene_sets", few)
+        kinds.main([str(tmp_path), "--only", "procedural-length6"])
+        events = read_events(tmp_path / "procedural-length6" / "test" / "strong.tsv")
+        lengths = [event.offset - event.onset for own in events.values() for event in own]
+        assert lengths == pytest.approx([6.0] * len(lengths), abs=0.002)
+        kinds.main([str(tmp_path), "--only", "procedural"])
+        train = tmp_path / "procedural" / "train"
+        assert {path.name for path in train.glob("weak-*.tsv")} == {
+            f"weak-{name}.tsv" for name in kinds.NOISE
+        }
+
+    def test_noise_hits_the_share_of_tags_that_it_says(self, kinds):
+        rng = np.random.default_rng(0)
+        labels = np.array(["a", "b", "c", "d"])
+        tags = {f"{i}.wav": sorted(labels[rng.random(4) < 0.4].tolist()) for i in range(200)}
+        n_tags = sum(map(len, tags.values()))
+        before = set()
+        for percent in (5, 10, 20):
+            n_hit = round(percent / 100 * n_tags)
+            missing = kinds.add_noise(tags, "missing", percent / 100, seed=0)
+            gone = {(file, tag) for file in tags for tag in {*tags[file]} - {*missing[file]}}
+            assert len(gone) == n_hit
+            assert before < gone  # more noise keeps the noise there was
+            before = gone
+            wrong = kinds.add_noise(tags, "wrong", percent / 100, seed=0)
+            lost = {(file, tag) for file in tags for tag in {*tags[file]} - {*wrong[file]}}
+            assert lost == gone
+            full = sum(len(own) == 4 for own in tags.values())
+            n_new = sum(len({*wrong[file]} - {*tags[file]}) for file in tags)
+            assert n_hit - 4 * full <= n_new <= n_hit
+            assert wrong == kinds.add_noise(tags, "wrong", percent / 100, seed=0)
+            assert wrong != kinds.add_noise(tags, "wrong", percent / 100, seed=1)
+        assert all(missing[file] == own for file, own in tags.items() if not own)
+
+    def test_every_patient_of_the_lung_sounds_is_tested_once(self, kinds, tmp_path):
+        source = tmp_path / "source"
+        (source / "audio").mkdir(parents=True)
+        files = [f"{number}.ogg" for number in range(20)]
+        rows = [f"{file}\t{1 + i % 5}\tp{i % 10}\tcrackle,rhonchi\t9.2" for i, file in
+                enumerate(files)]  # fmt: skip
+        head = "filename\tfold\tpatient\tevent_labels\tduration"
+        (source / "clips.tsv").write_text("\n".join([head, *rows]) + "\n")
+        events = [f"{file}\t1.0\t2.0\tcrackle" for file in files]
+        head = "filename\tonset\toffset\tevent_label"
+        (source / "strong.tsv").write_text("\n".join([head, *events]) + "\n")
+        kinds.write_lung_folds(source, tmp_path / "lungs")
+        tested = []
+        for fold in range(5):
+            sets = {name: read_tags(tmp_path / "lungs" / f"fold{fold}" / name / "weak.tsv")
+                    for name in ("train", "valid", "test")}  # fmt: skip
+            assert [len(own) for own in sets.values()] == [12, 4, 4]
+            assert len({file for own in sets.values() for file in own}) == 20
+            assert {tag for own in sets.values() for x in own.values() for tag in x} == {"crackle"}
+            tested += sets["test"]
+        assert sorted(tested) == sorted(files)
+
+
+def write_results(folder, plan, gain, n_seeds=5, auc=0.95, spread=0.004, only=()):
+    """Write results of a plan whose hierarchies have another F1, on test and validation clips."""
+    rng = np.random.default_rng(0)
+    for name in read_configurations(REPO / "benchmarks" / f"{plan}.toml"):
+        if only and name not in only:
+            continue
+        better = gain if "hierarchical" in name or name.startswith("(") else 0.0
+        for seed in range(n_seeds):
+            parts = []
+            for more in (0.1, 0.0):  # validation scores are higher
+                f1 = 0.6 + more + better * (1 + more) + rng.normal(0, spread)
+                counts = {"tp": [6] * 50, "fp": [4] * 50, "fn": [4] * 50, "errors": [4] * 50}
+                names = ("error_rate", "substitution_rate", "deletion_rate", "insertion_rate")
+                names += ("precision", "recall", "event_f_measure")
+                tuned = dict.fromkeys(names, 0.5) | {"f_measure": f1}
+                free = {"psds1": 0.3, "mean_average_precision": 0.9, "mean_roc_auc": auc}
+                scores = {**dict.fromkeys(FROM_TAGS, tuned), "threshold_free": free}
+                parts += [scores, dict.fromkeys(FROM_TAGS, counts)]
+            of_valid, counts_of_valid, of_test, counts = parts
+            of_test["valid"] = {"mean_average_precision": 0.9}
+            result = RunResult(
+                name, seed, "", of_test, counts, {}, {}, {},
+                valid_scores=of_valid, valid_counts=counts_of_valid,
+            )  # fmt: skip
+            key = "".join(x if x.isalnum() else "-" for x in name)
+            result.write(folder / f"{key}-seed{seed}.json")
+
+
+def test_without_results_the_page_says_so(page, tmp_path):
+    assert page.summary(tmp_path) == "No runs yet."
+    assert page.effects(tmp_path) == {}
+    assert page.verdict_table(tmp_path).count("\n") == 3  # title and heading
+    page.draw(tmp_path / "map.png", tmp_path)
+    assert not (tmp_path / "map.png").exists()
+
+
+def test_every_folder_of_the_map_has_a_plan(page):
+    for plan in set(page.PLANS.values()):
+        assert read_configurations(page.BENCHMARKS / f"{plan}.toml")
+    assert all(folder in page.PLANS for own in page.FACTORS.values() for folder in own.values())
+
+
+def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_were_read(
+    page, tmp_path
+):
+    write_results(tmp_path / "digits", "map", -0.05)
+    write_results(tmp_path / "procedural", "map", 0.0, only=("linear, single",))
+    write_results(tmp_path / "lungs", "map_lungs", 0.1, auc=0.66)
+    write_results(tmp_path / "procedural-length3", "map_factors", 0.03)
+    write_results(tmp_path / "digits-noise", "map_noise", 0.001, n_seeds=6)
+    lines = page.summary(tmp_path).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("- **digits**: behind by 0.05")
+    assert lines[0].endswith("75 runs, validation clips.")
+    assert lines[1] == "- **procedural**: not enough runs yet; 5 runs, validation clips."
+    assert "no verdict, since tags are learned too badly (AUC 0.66)" in lines[2]
+    table = page.verdict_table(tmp_path)
+    assert "| digits | linear, hierarchical minus linear, single | behind by 0.05" in table
+    assert "| procedural-length3 | (2, 5, 12) minus single | ahead by 0.03" in table
+    assert "| AUC of tags below 0.80 |" in table
+    assert "missing 5 %, single | no difference larger than 0.02 F1" in table
+    groups = page.effects(tmp_path)
+    assert list(groups) == ["Kind of data, hierarchical (5, 5, 5)", "Tags", "Event length"]
+    assert list(groups["Event length"]) == [
+        f"3 s, {stages}" for stages in ("(5, 5, 5)", "(2, 5, 12)", "(25, 5)", "(3)")
+    ]
+    assert len(groups["Tags"]) == 6
+    of_kinds = groups["Kind of data, hierarchical (5, 5, 5)"]
+    assert {"digits, linear", "digits, all poolings", "digits, linear, no GRU"} <= of_kinds.keys()
+    middle, low, high = of_kinds["digits, linear"]
+    assert low < middle < high < 0
+    page.draw(tmp_path / "map.png", tmp_path)
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+    (tmp_path / "digits" / TEST_READ).write_text("[]")
+    page.load_all.cache_clear()
+    assert page.summary(tmp_path).splitlines()[0].endswith("test clips.")
+    after = page.effects(tmp_path)["Kind of data, hierarchical (5, 5, 5)"]["digits, linear"]
+    assert after[0] == pytest.approx(-0.05, abs=0.005)
+    assert middle == pytest.approx(-0.055, abs=0.005)
