@@ -240,7 +240,7 @@ def test_members_keep_pace_so_that_memory_is_constant(threads):
             feature_blocks(map(itemgetter(slice(config.sample_rate)), own), config)
             for own, config in zip(shared, bundle.feature_configs, strict=True)
         ]
-        for frame_scores, _ in detector.stream(*streams):
+        for frame_scores, _ in detector.stream_scores(*streams):
             ahead.append(len(read) - n_scored / 12.5)
             n_scored += len(frame_scores)
         assert n_scored == n_seconds * 12.5
@@ -261,7 +261,7 @@ def test_the_number_of_threads_changes_no_bit():
 def test_streams_of_features_are_one_per_kind_of_features():
     detector = Detector(made_bundle(*KINDS["a head on an encoder"]()))
     with pytest.raises(SettingError, match=r"needs 3 streams of features.* Got 1"):
-        detector.stream([torch.zeros(50, 16)])
+        detector.stream_scores([torch.zeros(50, 16)])
 
 
 def test_an_ensemble_survives_its_file_and_is_halved_and_selected(tmp_path):

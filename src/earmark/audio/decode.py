@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import soundfile
 
-from earmark.audio.waveform import Waveform, check_sample_rate, resample
+from earmark.audio.waveform import Waveform, check_sample_rate, mix_channels, resample
 from earmark.errors import AudioError, SettingError
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -219,9 +219,7 @@ class _Recording:
         if is_short:
             block = np.multiply(block, np.float32(1 / 32768), dtype=np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # the check below reports it
-            mono: Waveform = block[:, 0]
-            if block.shape[1] > 1:
-                mono = sum(block.T) / np.float32(block.shape[1])
+            mono = mix_channels(block)
         check_finite(mono, position, self.sample_rate, self.name)
         return mono
 

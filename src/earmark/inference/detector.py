@@ -11,8 +11,10 @@ recordings longer than the network's window are processed is described in
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +22,7 @@ from torch import Tensor
 
 from earmark.audio.decode import Source, audio_duration, audio_format, find_audio, read_blocks
 from earmark.audio.waveform import Waveform, resample, to_mono
-from earmark.data.encoded import open_encoder, shared_feature_blocks
-from earmark.data.features import FeatureConfig
+from earmark.data.encoded import open_encoder
 from earmark.errors import AudioError, DataError, EarmarkError, SettingError, choose
 from earmark.formats.events import Event
 from earmark.formats.names import stems_of
@@ -29,7 +30,10 @@ from earmark.formats.scores import ScoreTable, write_scores
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.ensemble import Ensemble
+from earmark.inference.live import STEP, EventStream
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
+from earmark.inference.online import EventDecoder
+from earmark.inference.pieces import ScorePieces
 from earmark.inference.predictor import Scores
 from earmark.runtime.threads import share_items
 
@@ -134,8 +138,7 @@ class Detector:
 
         Of an ensemble, the first with the finest frame grid has it.
         """
-        finest = next(x for x in self.bundle.members if x.grid == self.grid)
-        return finest.feature_config.sample_rate
+        return self.ensemble.sample_rate
 
     def detect(
         self,
@@ -159,8 +162,59 @@ class Detector:
         >>> Detector.load().detect(np.zeros(16000), sample_rate=16000, sensitivity="high")
         []
         """
-        scores = self.frame_scores(source, sample_rate)
-        return self.decode(scores, decoding, sensitivity=sensitivity, min_score=min_score)
+        settings: dict[str, Any] = {"sensitivity": sensitivity, "min_score": min_score}
+        return sorted(self.events(source, sample_rate, decoding, **settings))
+
+    def events(
+        self,
+        source: Source | Waveform | Tensor,
+        sample_rate: int | None = None,
+        decoding: Decoding | None = None,
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+    ) -> Iterator[Event]:
+        """Yield the events in a recording as soon as they are final; arguments as in `detect`.
+
+        Memory does not grow with the length of the recording. A short event may come before a long
+        one that starts earlier.
+
+        >>> list(Detector.load().events(np.zeros(16000), sample_rate=16000))
+        []
+        """
+        decoder = self._decoder(decoding, sensitivity, min_score)
+        pieces = ScorePieces(self.ensemble, self._blocks(source, sample_rate))
+        return pieces.events(decoder, min_score)
+
+    def stream(
+        self,
+        sample_rate: int,
+        decoding: Decoding | None = None,
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+        step: float = STEP,
+    ) -> EventStream:
+        """Return a stream, to which a live recording is pushed in chunks, and which returns events.
+
+        They are those that `detect` finds in a file of the same samples, `EventStream.latency`
+        seconds behind the sound at most.
+
+        Args:
+            sample_rate: of the chunks, in Hz.
+            decoding: as in `detect`.
+            sensitivity: as in `detect`.
+            min_score: as in `detect`.
+            step: seconds of audio to process at a time; less makes the latency shorter and the work
+                more.
+
+        >>> with Detector.load().stream(sample_rate=16000) as stream:
+        ...     events = stream.push(np.zeros(1600)) + stream.finish()
+        >>> events
+        []
+        """
+        decoder = self._decoder(decoding, sensitivity, min_score)
+        return EventStream(self.ensemble, sample_rate, decoder, min_score, step)
 
     def detect_files(
         self,
@@ -236,28 +290,19 @@ class Detector:
         >>> scores.scores.shape, scores.duration
         ((13, 17), 1.0)
         """
-        configs = self.bundle.feature_configs
-        counters = {
-            rate: _Counter(blocks)
-            for rate, blocks in self._blocks(source, sample_rate, configs).items()
-        }
-        features: dict[FeatureConfig, Iterator[Tensor]] = {}
-        for rate, counter in counters.items():
-            own = [config for config in configs if config.sample_rate == rate]
-            features |= zip(own, shared_feature_blocks(counter, own), strict=True)
+        found = ScorePieces(self.ensemble, self._blocks(source, sample_rate))
         pieces, clip_pieces = [], []
-        for piece, clip_piece in self.stream(*(features[config] for config in configs)):
+        for piece, clip_piece in found:
             pieces.append(piece)
             clip_pieces.append(clip_piece)
         scores = np.concatenate(pieces)
         pieces.clear()  # those of a day are as large as all the rest
         clip_scores = np.concatenate(clip_pieces)
-        duration = counters[self.sample_rate].n_samples / self.sample_rate
         return FrameScores(
-            scores, self.labels, self.grid, duration=duration, clip_scores=clip_scores
+            scores, self.labels, self.grid, duration=found.duration, clip_scores=clip_scores
         )
 
-    def stream(self, *features: Iterable[Tensor]) -> Iterator[Scores]:
+    def stream_scores(self, *features: Iterable[Tensor]) -> Iterator[Scores]:
         """Yield pieces of frame-level and clip-level scores, as soon as they are final.
 
         Shape: pieces (frames, features) of any length, normalised, in order -> (frames, classes)
@@ -271,7 +316,7 @@ class Detector:
         >>> detector = Detector.load()
         >>> blocks = [np.zeros(16000, np.float32), np.zeros(16000, np.float32)]  # 1 s at 32 kHz
         >>> features = feature_blocks(blocks, detector.bundle.feature_config)
-        >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream(features))
+        >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream_scores(features))
         13
         """
         configs = self.bundle.feature_configs
@@ -280,12 +325,7 @@ class Detector:
                 f"The model needs {len(configs)} streams of features, one for each of "
                 f"bundle.feature_configs. Got {len(features)}."
             )
-        members = self.bundle.members
-        wanted = [configs.index(member.feature_config) for member in members]
-        if len(members) == 1:
-            return self.ensemble.stream(features)
-        shared = [iter(share_items(own, wanted.count(at))) for at, own in enumerate(features)]
-        return self.ensemble.stream([next(shared[at]) for at in wanted])
+        return self.ensemble.stream_shared(features)
 
     def tags(
         self, source: Source | Waveform | Tensor, sample_rate: int | None = None
@@ -296,7 +336,8 @@ class Detector:
         >>> tags["siren"] < 0.5
         True
         """
-        best = self.frame_scores(source, sample_rate).clip_level()
+        pieces = ScorePieces(self.ensemble, self._blocks(source, sample_rate))
+        best = reduce(np.maximum, (clip_scores.max(axis=0) for _, clip_scores in pieces))
         return {label: float(p) for label, p in zip(self.labels, best, strict=True)}
 
     def _decoding(
@@ -306,14 +347,22 @@ class Detector:
             raise SettingError(f"min_score must be a number from 0 to 1. Got {min_score!r}.")
         return (decoding or self.bundle.decoding).shifted(parse_sensitivity(sensitivity))
 
+    def _decoder(
+        self, decoding: Decoding | None, sensitivity: str | float, min_score: float
+    ) -> EventDecoder:
+        decoding = self._decoding(decoding, sensitivity, min_score)
+        if decoding.labels != self.labels:
+            raise SettingError(
+                f"The decoding is of {', '.join(decoding.labels)}, the detector's classes are "
+                f"{', '.join(self.labels)}."
+            )
+        return EventDecoder(decoding, self.grid, self.bundle.calibration)
+
     def _blocks(
-        self,
-        source: Source | Waveform | Tensor,
-        sample_rate: int | None,
-        configs: Iterable[FeatureConfig],
+        self, source: Source | Waveform | Tensor, sample_rate: int | None
     ) -> dict[int, Iterable[Waveform]]:
         """Return each sample rate of the features -> blocks of the waveform at that rate."""
-        rates = list(dict.fromkeys(config.sample_rate for config in configs))
+        rates = self.ensemble.sample_rates
         if not isinstance(source, np.ndarray | Tensor):
             if not (isinstance(source, str | os.PathLike) or hasattr(source, "read")):
                 raise SettingError(
@@ -418,16 +467,3 @@ def name_recordings(recordings: PathLike | Iterable[PathLike]) -> dict[str, Path
 def _in_blocks(waveform: Waveform) -> Iterator[Waveform]:
     for first in range(0, len(waveform), BLOCK):
         yield waveform[first : first + BLOCK]
-
-
-class _Counter:
-    """Blocks of samples, and how many samples they had in all."""
-
-    def __init__(self, blocks: Iterable[Waveform]) -> None:
-        self._blocks = blocks
-        self.n_samples = 0
-
-    def __iter__(self) -> Iterator[Waveform]:
-        for block in self._blocks:
-            self.n_samples += len(block)
-            yield block
