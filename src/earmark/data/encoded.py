@@ -78,14 +78,12 @@ def feature_delay(config: FeatureConfig) -> float:
     >>> round(feature_delay(FeatureConfig()), 3)  # 16 frames of 20 ms, and a window of 40 ms
     0.33
     """
-    log_mel = config.log_mel
-    delay = LIVE_CHUNK * log_mel.hop
+    if config.encoder is not None and config.encoder.input == "waveform":
+        return config.encoder.patch
+    delay = LIVE_CHUNK * config.hop
     if config.kind == "log-mel":
-        delay += (log_mel.window - log_mel.hop) / 2
-    if config.encoder is None:
-        return delay
-    takes_samples = config.encoder.input == "waveform"
-    return config.encoder.patch + (0.0 if takes_samples else delay)
+        delay += (config.window - config.hop) / 2
+    return delay + (0.0 if config.encoder is None else config.encoder.patch)
 
 
 def shared_feature_blocks(
