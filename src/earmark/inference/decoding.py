@@ -349,7 +349,12 @@ class RunFinder:
 
     def find(self, column: int, rule: Rule) -> tuple[Indices, Indices]:
         """Return where runs start and where they stop, in frames of the line."""
-        if self._clip_peaks is not None and self._clip_peaks[column] < rule.clip_threshold:
+        # A median is not above the highest score.
+        is_absent = self._peaks[column] < rule.threshold
+        if rule.clip_threshold > 0:  # without clip-level scores it is an error, raised below
+            peaks = self._clip_peaks
+            is_absent = peaks is not None and (is_absent or peaks[column] < rule.clip_threshold)
+        if is_absent:
             return np.zeros(0, np.intp), np.zeros(0, np.intp)  # most classes are in no recording
         low = self.active(column, rule, rule.low_threshold)
         high = low
@@ -381,6 +386,14 @@ class RunFinder:
             median_filter(recording.scores[:, column].astype(np.float64), window)
             for recording in self.recordings
         ]
+
+    @cached_property
+    def _peaks(self) -> Floats:
+        """The highest frame-level score of each class, in float64; -1 without any."""
+        peaks: Floats = np.max(
+            [own.scores.max(axis=0, initial=-1.0) for own in self.recordings], axis=0
+        ).astype(np.float64)
+        return peaks
 
     @cached_property
     def _clip_peaks(self) -> Floats | None:

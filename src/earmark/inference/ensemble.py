@@ -101,6 +101,39 @@ class Ensemble:
         shared = [iter(share_items(own, wanted.count(at))) for at, own in enumerate(features)]
         return self.stream([next(shared[at]) for at in wanted], step)
 
+    @property
+    def window(self) -> float:
+        """Seconds that all members process at a time."""
+        return min(member.window for member in self.members)
+
+    def predict_short(self, recordings: Sequence[Sequence[Tensor]]) -> list[Scores]:
+        """Return both scores of recordings that fit into `window`, processed in batches.
+
+        Args:
+            recordings: of each, its features (frames, features) for each of `feature_configs`.
+
+        >>> from earmark.inference.model_file import BUNDLED, load_bundle
+        >>> ensemble = Ensemble(load_bundle(BUNDLED).members)
+        >>> [scores.shape for scores, _ in ensemble.predict_short([[torch.zeros(50, 80)]])]
+        [(13, 17)]
+        """
+        configs = self.feature_configs
+        by_member = [
+            predictor.predict_short(
+                [own[configs.index(member.feature_config)] for own in recordings]
+            )
+            for member, predictor in zip(self.members, self.predictors, strict=True)
+        ]
+        if len(by_member) == 1:
+            return by_member[0]
+        grids = [member.grid for member in self.members]
+        found = []
+        for scores in zip(*by_member, strict=True):
+            pieces = _mean_of([iter([own]) for own in scores], grids, self.grid)
+            frame_scores, clip_scores = zip(*pieces, strict=True)
+            found.append((np.concatenate(frame_scores), np.concatenate(clip_scores)))
+        return found
+
     def predict_clips(self, clips: Manifest, stores: Iterable[FeatureStore]) -> list[FrameScores]:
         """Return the scores of clips whose raw features are in feature stores.
 

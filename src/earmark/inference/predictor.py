@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
@@ -126,6 +127,49 @@ class Predictor:
         for _, windows in groupby(self._score(recordings), key=itemgetter(0)):
             pieces, clip_pieces = zip(*self._merge(windows), strict=True)
             yield np.concatenate(pieces), np.concatenate(clip_pieces)
+
+    def predict_short(self, clips: Sequence[Tensor]) -> list[Scores]:
+        """Return both scores of clips that fit into one window, those of similar length together.
+
+        A clip that is padded to the length of another has the scores that it has alone, to
+        rounding.
+
+        Args:
+            clips: (frames, features) each, normalised.
+
+        >>> from earmark.nn.model import Model, ModelConfig
+        >>> model = Model(ModelConfig.preset("fast", n_classes=2)).eval()
+        >>> clips = [torch.zeros(60, 80), torch.zeros(41, 80)]
+        >>> [scores.shape for scores, _ in Predictor(model, 500).predict_short(clips)]
+        [(15, 2), (11, 2)]
+        """
+        order = sorted(range(len(clips)), key=lambda at: len(clips[at]))
+        batches = [order[first : first + N_WINDOWS] for first in range(0, len(order), N_WINDOWS)]
+        found: dict[int, Scores] = {}
+        with keep_memory():
+            inputs = ([clips[at] for at in batch] for batch in batches)
+            results = map_in_threads(self._predict_padded, inputs, self.threads)
+            for batch, scores in zip(batches, results, strict=True):
+                found |= zip(batch, scores, strict=True)
+        return [found[at] for at in range(len(clips))]
+
+    def _predict_padded(self, clips: Sequence[Tensor]) -> list[Scores]:
+        lengths = torch.tensor([len(clip) for clip in clips])
+        longest = int(lengths.max())
+        mask = None  # without padding none is needed
+        if int(lengths.min()) < longest:
+            mask = torch.arange(longest) < lengths[:, None]
+            mask = mask.to(self.device)
+        with torch.inference_mode():
+            batch = pad_sequence(list(clips), batch_first=True)
+            prediction = self._fused(batch.to(self.device, self._dtype), mask)
+            frame_scores = prediction.frame_probs.float().cpu().numpy()
+            clip_scores = prediction.clip_probs.float().cpu().numpy()
+        found = []
+        for clip, frames, of_clip in zip(clips, frame_scores, clip_scores, strict=True):
+            own = frames[: self.config.n_frames(len(clip))].copy()
+            found.append((own, np.broadcast_to(of_clip, own.shape).copy()))
+        return found
 
     def stream(self, log_mels: Iterable[Tensor], step: int | None = None) -> Iterator[Scores]:
         """Yield pieces of both scores of one recording, as soon as they are final.
