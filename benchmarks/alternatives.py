@@ -29,7 +29,7 @@ from benchmarks.decoding import BEFORE, HERE, Clips, search_rule, value
 from earmark.experiments.plan import Plan
 from earmark.experiments.run import Workspace
 from earmark.formats.events import Event
-from earmark.inference.decoding import find_runs
+from earmark.inference.runs import find_runs
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

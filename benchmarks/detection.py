@@ -228,9 +228,9 @@ def measure_network(model: str, path: str, threads: str) -> Figures:
     bundle = detector.bundle
     waveform, _ = read_audio(path, bundle.feature_config.sample_rate)
     features = log_mel(waveform, bundle.feature_config)
-    deque(detector.stream([features[:3000]]), maxlen=0)
+    deque(detector.stream_scores([features[:3000]]), maxlen=0)
     before = time.perf_counter()
-    deque(detector.stream([features]), maxlen=0)
+    deque(detector.stream_scores([features]), maxlen=0)
     seconds = time.perf_counter() - before
     memory = peak_memory()
     n_windows = 1 + -(-(len(features) - WINDOW) // HOP)

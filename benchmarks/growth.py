@@ -6,7 +6,7 @@ start-up; memory is the peak of the process, of which torch alone takes about 22
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,10 +107,8 @@ def measure_at(name: str, count: int) -> Figures:
 class NoiseDetector(Detector):
     """A detector whose source is a number of minutes of noise, generated on the fly."""
 
-    def _blocks(
-        self, source: Any, sample_rate: int | None, configs: Sequence[FeatureConfig]
-    ) -> dict[int, Iterable[Waveform]]:
-        return {rate: noise_blocks(source, rate) for rate in {x.sample_rate for x in configs}}
+    def _blocks(self, source: Any, sample_rate: int | None) -> dict[int, Iterable[Waveform]]:
+        return {rate: noise_blocks(source, rate) for rate in self.ensemble.sample_rates}
 
 
 def noise_blocks(minutes: int, sample_rate: int) -> Iterator[Waveform]:

@@ -63,6 +63,7 @@ def test_version_and_help_name_every_command():
         "info",
         "ensemble",
         "export-best",
+        "listen",
     ):
         assert command in text
         assert "Usage" in run(command, "--help").stdout

@@ -17,10 +17,10 @@ from earmark.inference.decoding import (
     Rule,
     RunFinder,
     decode_events,
-    find_runs,
     median_filter,
     window_frames,
 )
+from earmark.inference.runs import find_runs
 
 GRID = FrameGrid(12.5)
 HOP = 0.08

@@ -256,7 +256,7 @@ def test_any_sample_rate_is_resampled_as_a_file_of_it_is(detector, wave, rate, t
 def test_blocks_of_a_waveform_change_no_bit_of_the_resampled(detector, wave, monkeypatch):
     other = soxr.resample(wave, RATE, 44100)
     expected = detector.frame_scores(other, 44100)
-    monkeypatch.setattr("earmark.inference.detector.BLOCK", 10_007)
+    monkeypatch.setattr("earmark.inference.sources.BLOCK", 10_007)
     np.testing.assert_array_equal(detector.frame_scores(other, 44100).scores, expected.scores)
 
 

@@ -9,19 +9,25 @@ from operator import itemgetter
 import numpy as np
 import pytest
 import torch
-from tones import RATE, SMALL, make_tone_clip, write_tones
-from torch import nn
+from members import (
+    KINDS,
+    LABELS,
+    encoder_member,
+    log_mel_member,
+    made_bundle,
+    registered_levels,
+    sound,
+)
+from tones import RATE, SMALL, write_tones
 
 from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
-from earmark.data.encoded import feature_blocks, read_encoder
+from earmark.data.encoded import feature_blocks
 from earmark.data.features import FeatureConfig, LogMel
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import build_store
-from earmark.encoders import ENCODERS, register_encoder
 from earmark.encoders.config import EncoderConfig
 from earmark.errors import AudioError, SettingError
-from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.calibration import Calibration
 from earmark.inference.combine import combine, ensemble, mean_decoding
@@ -29,108 +35,16 @@ from earmark.inference.decoding import Decoding, Rule
 from earmark.inference.description import describe_bundle
 from earmark.inference.detector import Detector
 from earmark.inference.ensemble import Ensemble, mean_scores
-from earmark.inference.member import Member
-from earmark.inference.model_file import Bundle, load_bundle, save_bundle
+from earmark.inference.model_file import load_bundle, save_bundle
 from earmark.inference.predictor import STRIP
-from earmark.nn.head import HeadConfig
-from earmark.nn.model import ModelConfig
 from earmark.runtime.threads import share_items
 from earmark.training.api import train, tune
-
-LABELS = ("high", "low")
-SLOW = ((2, 2), (2, 2), (2, 2), (1, 2))  # half the frame rate
-SIZES = {"channels": (4, 4, 4, 4), "last_channels": 8, "n_recurrent": 4}
-
-
-class Levels(nn.Module):
-    """Log power of each 0.1 s in 4 bands: (batch, samples) -> (batch, frames, 4)."""
-
-    def forward(self, samples):
-        power = torch.fft.rfft(samples.unfold(1, 1600, 1600)).abs().square()[..., 1:]
-        return (power.unflatten(-1, (4, 200)).mean(-1) + 1e-6).log()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def levels():
-    """An encoder with another sample rate and another frame rate than the log-mel networks."""
-    register_encoder(
-        "levels",
-        lambda file: Levels(),
-        encoder={"patch": 0.4, "step": 0.4, "hop": 0.1, "input": "waveform"},
-        features={"sample_rate": 2 * RATE},
-    )
-    yield
-    ENCODERS.pop("levels")
-
-
-def fitted(features, config, seed, window):
-    """An untrained network whose scores differ from frame to frame and from class to class."""
-    torch.manual_seed(seed)
-    model = config.build()
-    inputs = torch.randn(4, 60, features.n_features)
-    with torch.no_grad():
-        for _ in range(20):
-            model(inputs)
-        logits = model.eval()(inputs).hidden @ model.classifier.weight.T
-        scale = 0.5 / logits.std((0, 1))
-        model.classifier.weight *= scale[:, None]
-        model.classifier.bias[:] = -logits.mean((0, 1)) * scale
-    return Member(features, config, model.state_dict(), window)
-
-
-def log_mel_member(seed=0, *, mean=-8.0, window=4.0, hop=0.02, rate=RATE, n_mels=16, **sizes):
-    features = FeatureConfig(
-        sample_rate=rate,
-        n_mels=n_mels,
-        f_max=4000.0,
-        hop=hop,
-        window=0.04,
-        mean=(mean,),
-        std=(3.0,),
-    )
-    config = ModelConfig.preset("fast", len(LABELS), n_mels=n_mels, **SIZES | sizes)
-    return fitted(features, config, seed, window)
-
-
-def encoder_member(seed=0, window=4.0):
-    features = replace(read_encoder("levels"), mean=(-5.0,), std=(3.0,))
-    return fitted(features, HeadConfig(len(LABELS), n_features=4, n_hidden=8), seed, window)
-
-
-def made_bundle(*members, labels=LABELS, **more):
-    return Bundle(labels, members, Decoding.uniform(labels, 0.5), **more)
-
-
-KINDS = {
-    "checkpoints of one training": lambda: [log_mel_member(seed) for seed in range(3)],
-    "another normalisation": lambda: [log_mel_member(0), log_mel_member(1, mean=-6.0)],
-    "other mels": lambda: [log_mel_member(0), log_mel_member(1, n_mels=24)],
-    "another window": lambda: [log_mel_member(0), log_mel_member(1, window=2.5)],
-    "half the frame rate": lambda: [
-        log_mel_member(0, pools=SLOW),
-        log_mel_member(1),
-    ],
-    "10 and 12.5 frames per second": lambda: [log_mel_member(0, hop=0.025), log_mel_member(1)],
-    "6.25, 10 and 12.5 frames per second": lambda: [
-        log_mel_member(0, pools=SLOW),
-        log_mel_member(1, hop=0.025),
-        log_mel_member(2),
-        log_mel_member(3, hop=0.025),
-        log_mel_member(4, pools=SLOW),
-    ],
-    "another sample rate": lambda: [log_mel_member(0), log_mel_member(1, rate=11000)],
-    "a head on an encoder": lambda: [
-        encoder_member(0),
-        log_mel_member(1),
-        log_mel_member(2, mean=-6.0),
-        encoder_member(3, window=3.0),
-    ],
-}
-
-
-def sound(seconds, seed=3):
-    events = [Event(n + 0.3, n + 0.8, LABELS[n % 2]) for n in range(int(seconds))]
-    return make_tone_clip(np.random.default_rng(seed), events, seconds)
+    with registered_levels():
+        yield
 
 
 def own_scores(members, wave, rate=RATE):
@@ -240,7 +154,7 @@ def test_members_keep_pace_so_that_memory_is_constant(threads):
             feature_blocks(map(itemgetter(slice(config.sample_rate)), own), config)
             for own, config in zip(shared, bundle.feature_configs, strict=True)
         ]
-        for frame_scores, _ in detector.stream(*streams):
+        for frame_scores, _ in detector.stream_scores(*streams):
             ahead.append(len(read) - n_scored / 12.5)
             n_scored += len(frame_scores)
         assert n_scored == n_seconds * 12.5
@@ -261,7 +175,7 @@ def test_the_number_of_threads_changes_no_bit():
 def test_streams_of_features_are_one_per_kind_of_features():
     detector = Detector(made_bundle(*KINDS["a head on an encoder"]()))
     with pytest.raises(SettingError, match=r"needs 3 streams of features.* Got 1"):
-        detector.stream([torch.zeros(50, 16)])
+        detector.stream_scores([torch.zeros(50, 16)])
 
 
 def test_an_ensemble_survives_its_file_and_is_halved_and_selected(tmp_path):

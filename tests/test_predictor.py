@@ -208,3 +208,34 @@ def test_a_window_shorter_than_a_segment_is_predicted_all_the_same():
     predictor = Predictor(ON_SEGMENTS["emsi"].build().eval(), 40)
     ((scores, _),) = predict(predictor, make_clips([130]))
     assert len(scores) == 33
+
+
+@pytest.mark.parametrize("step", [16, 50])
+@pytest.mark.parametrize("n_frames", [1, 3, WINDOW - 1, WINDOW, WINDOW + 1, 5 * WINDOW + 7])
+def test_a_live_recording_has_the_scores_of_the_whole(model, step, n_frames):
+    (clip,) = make_clips([n_frames])
+    predictor = Predictor(model, WINDOW)
+    ((whole, clip_whole),) = predict(predictor, [clip])
+    pieces = list(predictor.stream(clip.split(7), step))
+    for scores, want in zip(zip(*pieces, strict=True), (whole, clip_whole), strict=True):
+        np.testing.assert_allclose(np.concatenate(scores), want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [10, 50])
+def test_scores_of_a_live_recording_come_within_the_stated_delay(model, step):
+    (clip,) = make_clips([6 * WINDOW])
+    predictor, pool = Predictor(model, WINDOW), model.config.time_pool
+    n_read = 0
+
+    def read():
+        nonlocal n_read
+        for frame in clip.split(1):
+            n_read += 1
+            yield frame
+
+    n_final, delays = 0, []
+    for scores, _ in predictor.stream(read(), step):
+        delays.append(n_read - n_final - pool)  # behind the first frame of the piece
+        n_final += len(scores) * pool
+    in_time = [delay for delay in delays[:-1] if delay]
+    assert predictor.delay(step) - pool <= max(in_time) <= predictor.delay(step)

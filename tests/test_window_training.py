@@ -196,14 +196,16 @@ def test_scores_of_a_long_recording_come_while_it_is_read(trained):
             yield piece
 
     pieces = []
-    for piece, _ in detector.stream(features()):
+    for piece, _ in detector.stream_scores(features()):
         pieces.append(piece)
         ahead.append(read - 4 * sum(map(len, pieces)))
     scores = np.concatenate(pieces)
     assert 4 * len(scores) == read == 45_000
     assert max(ahead) < 10_000
     # Ten minutes in, they are those of that part alone, except near its ends.
-    part = np.concatenate([own for own, _ in detector.stream(pieces_of_noise(20, n_features, 300))])
+    part = np.concatenate(
+        [own for own, _ in detector.stream_scores(pieces_of_noise(20, n_features, 300))]
+    )
     margin = 2 * round(12.5 * detector.bundle.window)
     assert part.std() > 1e-4
     np.testing.assert_allclose(

@@ -106,14 +106,14 @@ class FrameGrid:
         """
         return np.arange(n_frames) * self.frame_rate.denominator / self.frame_rate.numerator
 
-    def centres(self, n_frames: int) -> Reals:
-        """Return the middle of each of the first `n_frames` frames, in seconds.
+    def centres(self, n_frames: int, first: int = 0) -> Reals:
+        """Return the middle of each of `n_frames` frames from frame `first` on, in seconds.
 
         >>> FrameGrid(12.5).centres(3)
         array([0.04, 0.12, 0.2 ])
         """
-        rate = self.frame_rate
-        return (np.arange(n_frames) * 2 + 1) * rate.denominator / (2 * rate.numerator)
+        rate, frames = self.frame_rate, np.arange(first, first + n_frames)
+        return (frames * 2 + 1) * rate.denominator / (2 * rate.numerator)
 
     def frames_at(self, other: "FrameGrid", first: int, stop: int) -> Indices:
         """Return which frame of this grid is at the centre of frames `first` to `stop` of another.

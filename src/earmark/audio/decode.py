@@ -23,7 +23,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import soundfile
 
-from earmark.audio.waveform import Waveform, check_sample_rate, check_samples, resample
+from earmark.audio.waveform import (
+    Waveform,
+    check_sample_rate,
+    check_samples,
+    mix_channels,
+    resample,
+)
 from earmark.errors import AudioError, SettingError
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -227,9 +233,7 @@ class _Recording:
         if is_short:
             block = np.multiply(block, np.float32(1 / 32768), dtype=np.float32)
         with np.errstate(over="ignore", invalid="ignore"):  # the check below reports it
-            mono: Waveform = block[:, 0]
-            if block.shape[1] > 1:
-                mono = sum(block.T) / np.float32(block.shape[1])
+            mono = mix_channels(block)
         check_samples(mono, position, self.sample_rate, self.name)
         return mono
 

@@ -6,6 +6,7 @@ librosa have it, and (samples, channels), as soundfile has it, are both read.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -80,6 +81,18 @@ def check_samples(samples: Waveform, position: int, sample_rate: int, name: str)
     raise AudioError(f"{name} contains NaN or infinity {where}; write it again from valid samples.")
 
 
+def mix_channels(block: Waveform) -> Waveform:
+    """Return the mean of the channels of a block: (samples, channels) -> (samples,).
+
+    >>> mix_channels(np.array([[0.5, 0.0], [0.25, 0.75]], np.float32))
+    array([0.25, 0.5 ], dtype=float32)
+    """
+    mono: Waveform = block[:, 0]
+    if block.shape[1] > 1:
+        mono = np.asarray(sum(block.T) / np.float32(block.shape[1]))
+    return mono
+
+
 def check_sample_rate(sample_rate: int) -> None:
     """Raise unless a sample rate is a whole number of Hz above 0.
 
@@ -126,3 +139,25 @@ def resample(
             yield resampled
     if is_empty:
         raise AudioError(f"{name} is too short to be resampled to {target_rate} Hz; remove it.")
+
+
+@lru_cache
+def resampling_delay(source_rate: int, target_rate: int) -> float:
+    """Return how many seconds a resampled waveform is behind the original at most, when live.
+
+    >>> resampling_delay(32000, 32000)
+    0.0
+    >>> 0 < resampling_delay(44100, 32000) < 0.5
+    True
+    """
+    if source_rate == target_rate:
+        return 0.0
+    # Measured, since filters and the blocks in which they run depend on both rates.
+    stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32")
+    step = max(1, source_rate // 1000)
+    silence, n_in, n_out, longest = np.zeros(step, np.float32), 0, 0, 0.0
+    while n_in < 4 * source_rate:
+        n_in += step
+        n_out += len(stream.resample_chunk(silence))
+        longest = max(longest, n_in / source_rate - n_out / target_rate)
+    return longest

@@ -27,20 +27,33 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.config import build, read_toml
-from earmark.data.features import FeatureConfig, Normalise, log_mel_blocks, sample_blocks
+from earmark.data.features import (
+    CHUNK,
+    LIVE_CHUNK,
+    FeatureConfig,
+    Normalise,
+    log_mel_blocks,
+    sample_blocks,
+)
 from earmark.encoders.config import EncoderConfig
 from earmark.encoders.runtimes import ENCODERS, check_kind, digest, make_module, source_of
-from earmark.encoders.stream import Encoder
+from earmark.encoders.stream import BATCH, Encoder
 from earmark.errors import SettingError, choose
 from earmark.runtime.threads import share_items
 
 
 def feature_blocks(
-    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig
+    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig, is_live: bool = False
 ) -> Iterator[Tensor]:
     """Yield the features of a waveform that comes in blocks of any sizes, normalised, in pieces.
 
     The pieces (frames, features), concatenated, do not depend on the sizes of the blocks.
+
+    Args:
+        blocks: of the waveform, in order.
+        config: of the features.
+        is_live: whether to compute fewer frames at a time, so that they come within
+            `feature_delay`; they are then equal to rounding.
 
     >>> pieces = feature_blocks([np.zeros(180000, np.float32)], FeatureConfig())
     >>> [tuple(piece.shape) for piece in pieces]
@@ -48,17 +61,35 @@ def feature_blocks(
     """
     if config.encoder is None:
         make = sample_blocks if config.kind == "waveform" else log_mel_blocks
-        yield from make(blocks, config)
+        yield from make(blocks, config, LIVE_CHUNK if is_live else CHUNK)
         return
     encoder, normalise = open_encoder(config), Normalise(config.mean, config.std)
     takes_samples = config.encoder.input == "waveform"
-    inputs = blocks if takes_samples else log_mel_blocks(blocks, config.log_mel)
-    for piece in encoder.stream(torch.as_tensor(each).detach().float().cpu() for each in inputs):
+    chunk = LIVE_CHUNK if is_live else CHUNK
+    inputs = blocks if takes_samples else log_mel_blocks(blocks, config.log_mel, chunk)
+    tensors = (torch.as_tensor(each).detach().float().cpu() for each in inputs)
+    for piece in encoder.stream(tensors, 1 if is_live else BATCH):
         yield normalise(piece)
 
 
+def feature_delay(config: FeatureConfig) -> float:
+    """Return how many seconds behind a frame its features need in a live recording, at most.
+
+    >>> round(feature_delay(FeatureConfig()), 3)  # 16 frames of 20 ms, and a window of 40 ms
+    0.33
+    """
+    if config.encoder is not None and config.encoder.input == "waveform":
+        return config.encoder.patch
+    delay = LIVE_CHUNK * config.hop
+    if config.kind == "log-mel":
+        delay += (config.window - config.hop) / 2
+    return delay + (0.0 if config.encoder is None else config.encoder.patch)
+
+
 def shared_feature_blocks(
-    blocks: Iterable[Tensor | NDArray[np.floating]], configs: Sequence[FeatureConfig]
+    blocks: Iterable[Tensor | NDArray[np.floating]],
+    configs: Sequence[FeatureConfig],
+    is_live: bool = False,
 ) -> list[Iterator[Tensor]]:
     """Return `feature_blocks` of one waveform for each of several features.
 
@@ -68,6 +99,7 @@ def shared_feature_blocks(
     Args:
         blocks: of the waveform, at the sample rate of all features.
         configs: of the features.
+        is_live: as in `feature_blocks`.
 
     >>> configs = [FeatureConfig(), FeatureConfig(mean=(1.0,)), FeatureConfig(n_mels=40)]
     >>> streams = shared_feature_blocks([np.zeros(640, np.float32)], configs)
@@ -81,9 +113,9 @@ def shared_feature_blocks(
     waveforms = share_items(blocks, len(groups))
     for waveform, (raw, of_group) in zip(waveforms, groups.items(), strict=True):
         if len(of_group) == 1:
-            streams[of_group[0]] = feature_blocks(waveform, configs[of_group[0]])
+            streams[of_group[0]] = feature_blocks(waveform, configs[of_group[0]], is_live)
             continue
-        shared = share_items(feature_blocks(waveform, raw), len(of_group))
+        shared = share_items(feature_blocks(waveform, raw, is_live), len(of_group))
         for at, pieces in zip(of_group, shared, strict=True):
             streams[at] = map(Normalise(configs[at].mean, configs[at].std), pieces)
     return [streams[at] for at in range(len(configs))]

@@ -36,6 +36,7 @@ from earmark.frames import SNAP, FrameGrid, pooled_length
 from earmark.runtime.memory import keep_blocks_of
 
 CHUNK = 256  # frames per chunk: few calls, and yet their spectra stay in the cache
+LIVE_CHUNK = 16  # frames per chunk of a live recording, which are computed sooner
 CHUNK_BYTES = 24 << 20  # more than any buffer of a chunk takes
 BAND = 16  # mels per matrix product, with only the bins that they use: most of a filter is zero
 
@@ -463,35 +464,41 @@ def log_mel(waveform: Tensor | NDArray[np.floating], config: FeatureConfig) -> T
 
 
 def log_mel_blocks(
-    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig
+    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig, chunk: int = CHUNK
 ) -> Iterator[Tensor]:
     """Yield the log-mel of a waveform that comes in blocks of any sizes, in pieces.
 
-    The pieces (frames, mels), concatenated, are `log_mel` of the whole waveform, bit for bit. At
-    most one block and 256 frames are held in memory.
+    The pieces (frames, mels), concatenated, are `log_mel` of the whole waveform, bit for bit, with
+    chunks of 256 frames, and to rounding with others. At most one block and one chunk are held in
+    memory.
+
+    Args:
+        blocks: of the waveform, in order.
+        config: of the log-mel.
+        chunk: frames per piece; fewer come sooner and take more time.
 
     >>> blocks = [np.zeros(n, np.float32) for n in (100000, 1, 0, 80000)]
     >>> [len(piece) for piece in log_mel_blocks(blocks, FeatureConfig())]
     [256, 26]
     """
-    for samples in _cut(blocks, config.hop_samples, config.window_samples):
+    for samples in _cut(blocks, config.hop_samples, config.window_samples, chunk):
         yield _module(config, samples.device)._chunk(samples)
 
 
 def sample_blocks(
-    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig
+    blocks: Iterable[Tensor | NDArray[np.floating]], config: FeatureConfig, chunk: int = CHUNK
 ) -> Iterator[Tensor]:
     """Yield the samples of a waveform that comes in blocks of any sizes, as normalised frames.
 
-    The pieces are (frames, samples per frame); the last frame is filled with zeros before
-    normalisation.
+    The pieces are (frames, samples per frame), up to `chunk` frames; the last frame is filled with
+    zeros before normalisation.
 
     >>> config = FeatureConfig(sample_rate=22050, kind="waveform")
     >>> [tuple(piece.shape) for piece in sample_blocks([np.zeros(22051, np.float32)], config)]
     [(51, 441)]
     """
     normalise, hop = Normalise(config.mean, config.std), config.hop_samples
-    for samples in _cut(blocks, hop, hop):
+    for samples in _cut(blocks, hop, hop, chunk):
         yield normalise.to(samples.device)(samples.view(-1, hop))
 
 
@@ -544,10 +551,10 @@ def _mel_to_hz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _cut(
-    blocks: Iterable[Tensor | NDArray[np.floating]], hop: int, window: int
+    blocks: Iterable[Tensor | NDArray[np.floating]], hop: int, window: int, chunk: int = CHUNK
 ) -> Iterator[Tensor]:
-    """Yield the samples of each `CHUNK` frames, which overlap, and of the remaining frames."""
-    step = CHUNK * hop
+    """Yield the samples of each `chunk` frames, which overlap, and of the remaining frames."""
+    step = chunk * hop
     span = step - hop + window
     front = (window - hop) // 2
     held: list[Tensor] = []
@@ -572,8 +579,8 @@ def _cut(
     if n_frames > 0:
         behind = n_frames * hop - hop + window - n_held
         samples = torch.cat([*held, held[0].new_zeros(behind)])
-        for first in range(0, n_frames, CHUNK):
-            last = min(first + CHUNK, n_frames) - 1
+        for first in range(0, n_frames, chunk):
+            last = min(first + chunk, n_frames) - 1
             yield samples[first * hop : last * hop + window]
 
 

@@ -43,14 +43,15 @@ class Encoder:
         )
         self._encode = load_encoder(config)
 
-    def stream(self, pieces: Iterable[Tensor]) -> Iterator[Tensor]:
+    def stream(self, pieces: Iterable[Tensor], batch: int = BATCH) -> Iterator[Tensor]:
         """Yield the embeddings (frames, features) of an input (rows, mels) or (rows,), in pieces.
 
         Args:
             pieces: of the input, in order.
+            batch: frames to encode at a time, or one patch if it has more.
         """
         n_frames = self.config.n_frames  # per patch
-        n_patches = max(1, BATCH // n_frames)  # per call
+        n_patches = max(1, batch // n_frames)  # per call
         enough = (n_patches - 1) * self.step + self.patch
         front = (self.patch - self.step) // 2
         n_rows = n_done = 0

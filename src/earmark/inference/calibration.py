@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from earmark.errors import SettingError
 from earmark.formats.events import Event
@@ -59,8 +60,19 @@ class Calibration:
         """
         if not events:
             return []
-        weights = np.array([self.intercept, self.score, self.peak, self.clip])
-        probs = 1 / (1 + np.exp(-(event_features(events, scores) @ weights)))
+        return self.apply_to_features(events, event_features(events, scores))
+
+    def apply_to_features(self, events: Sequence[Event], features: Reals) -> list[Event]:
+        """Return the events with calibrated scores, given their features, (events, 4).
+
+        >>> features = log_odds_features([0.5], [0.5], [0.5])
+        >>> Calibration().apply_to_features([Event(0, 1, "dog", 0.5)], features)
+        [Event(onset=0.0, offset=1.0, label='dog', score=0.5)]
+        """
+        # Added up per event, not as a matrix product, whose rounding depends on how many there are.
+        weights = (self.intercept, self.score, self.peak, self.clip)
+        total = sum(weight * column for weight, column in zip(weights, features.T, strict=True))
+        probs = 1 / (1 + np.exp(-np.asarray(total)))
         return [replace(event, score=p) for event, p in zip(events, probs.tolist(), strict=True)]
 
 
@@ -82,5 +94,22 @@ def event_features(events: Sequence[Event], scores: FrameScores) -> Reals:
         frames = slice(scores.grid.index(event.onset), scores.grid.count(event.offset))
         peak = scores.scores[frames, column].max()
         table.append((event.score, peak, scores.clip_scores[frames, column].max()))
-    probs = np.clip(np.array(table, np.float64).reshape(-1, 3), EPSILON, 1 - EPSILON)
+    return log_odds_features(*np.array(table, np.float64).reshape(-1, 3).T)
+
+
+def log_odds_features(means: ArrayLike, peaks: ArrayLike, clips: ArrayLike) -> Reals:
+    """Return `event_features` of events with known scores.
+
+    Shape: (events,) each -> (events, 4).
+
+    Args:
+        means: of the frame-level scores of each event.
+        peaks: the highest of them.
+        clips: the highest clip-level score over each event.
+
+    >>> log_odds_features([0.5], [0.5], [0.5])
+    array([[1., 0., 0., 0.]])
+    """
+    table = np.column_stack([means, peaks, clips]).astype(np.float64)
+    probs = np.clip(table, EPSILON, 1 - EPSILON)
     return np.column_stack([np.ones(len(probs)), np.log(probs) - np.log1p(-probs)])

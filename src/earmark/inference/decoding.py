@@ -21,8 +21,13 @@ half the length that one inside needs to survive, and what survives keeps its le
 threshold may change places (a median is at or above a threshold exactly where most of its window
 is); that is why step 2 is a count of active frames here, and needs no sorting.
 
-There is one decoder, `RunFinder`. It takes many recordings end to end, since tuning tries hundreds
-of rules on all validation clips; `decode_events` gives it one.
+The score of an event is the mean of the frame-level scores over its frames (before the median
+filter, filled gaps included), added up in order of time in float64.
+
+There is one decoder. Its steps are in `earmark.inference.runs`. `RunFinder` applies them to many
+recordings end to end, since tuning tries hundreds of rules on all validation clips; `decode_events`
+gives it one. `earmark.inference.online.EventDecoder` applies them to pieces of a recording of any
+length, and finds the same events.
 """
 
 import math
@@ -34,14 +39,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from earmark.errors import SettingError, choose
 from earmark.formats.events import Event
 from earmark.frames import Floats, FrameGrid, FrameScores, Indices, Reals
+from earmark.inference.runs import Mask, find_runs, majority, run_sums
 from earmark.inference.segments import pool_segments
-
-Mask = NDArray[np.bool_]
 
 MAX_SHIFT = 20  # of a sensitivity, either way: beyond any use, and far from underflow
 _MEDIAN_BLOCK = 1 << 20  # values sorted at a time: some 10 MB
@@ -294,8 +297,8 @@ def decode_events(scores: FrameScores, decoding: Decoding) -> list[Event]:
     events = []
     for column, (label, rule) in enumerate(zip(decoding.labels, decoding.rules, strict=True)):
         starts, stops = finder.find(column, rule)
-        means = _means(finder.values(column), starts, stops)
-        for start, stop, mean in zip(starts.tolist(), stops.tolist(), means, strict=True):
+        means = run_sums(finder.values(column), starts, stops) / (stops - starts)
+        for start, stop, mean in zip(*(x.tolist() for x in (starts, stops, means)), strict=True):
             offset = min(finder.grid.offset(stop - 1), scores.duration)
             events.append(Event(finder.grid.onset(start), offset, label, mean))
     return sorted(events)
@@ -332,9 +335,9 @@ class RunFinder:
             raise SettingError("Scores to decode must be on one frame grid.")
         self.grid: FrameGrid = grid
         for recording in recordings:
-            _check_probabilities("frame-level scores", recording.scores)
+            check_probabilities("frame-level scores", recording.scores)
             if recording.clip_scores is not None:
-                _check_probabilities("clip-level scores", recording.clip_scores)
+                check_probabilities("clip-level scores", recording.clip_scores)
         self.recordings = recordings
         self.lengths = [len(recording) for recording in recordings]
         self.pad = grid.index(max_gap) + 1 if len(recordings) > 1 else 0
@@ -346,7 +349,12 @@ class RunFinder:
 
     def find(self, column: int, rule: Rule) -> tuple[Indices, Indices]:
         """Return where runs start and where they stop, in frames of the line."""
-        if self._clip_peaks is not None and self._clip_peaks[column] < rule.clip_threshold:
+        # A median is not above the highest score.
+        is_absent = self._peaks[column] < rule.threshold
+        if rule.clip_threshold > 0:  # without clip-level scores it is an error, raised below
+            peaks = self._clip_peaks
+            is_absent = peaks is not None and (is_absent or peaks[column] < rule.clip_threshold)
+        if is_absent:
             return np.zeros(0, np.intp), np.zeros(0, np.intp)  # most classes are in no recording
         low = self.active(column, rule, rule.low_threshold)
         high = low
@@ -358,22 +366,13 @@ class RunFinder:
     def active(self, column: int, rule: Rule, threshold: float) -> Mask:
         """Return where the filtered scores of a class reach a threshold, (frames of the line,)."""
         values, clip_values = self._column(column)
-        mask = values >= threshold
-        if rule.clip_threshold > 0:
-            if clip_values is None:
-                raise SettingError(
-                    f"A clip_threshold of {rule.clip_threshold} needs clip-level scores, and "
-                    "these scores have none; decode with a clip_threshold of 0."
-                )
-            mask &= clip_values >= rule.clip_threshold
+        mask = reached(values, clip_values, threshold, rule.clip_threshold)
         half = window_frames(rule.median, self.grid) // 2
         if half == 0 or not len(mask):
             return mask
         windows = self._windows_of(half)
-        total = np.cumsum(mask[windows.frames], dtype=np.int64)
-        counts = total[windows.first + 2 * half + 1] - total[windows.first]
         result = np.zeros(self.n_frames, dtype=bool)
-        result[self._real_frames] = counts > half
+        result[self._real_frames] = majority(mask[windows.frames], half)[windows.first]
         return result
 
     def values(self, column: int) -> Reals:
@@ -387,6 +386,14 @@ class RunFinder:
             median_filter(recording.scores[:, column].astype(np.float64), window)
             for recording in self.recordings
         ]
+
+    @cached_property
+    def _peaks(self) -> Floats:
+        """The highest frame-level score of each class, in float64; -1 without any."""
+        peaks: Floats = np.max(
+            [own.scores.max(axis=0, initial=-1.0) for own in self.recordings], axis=0
+        ).astype(np.float64)
+        return peaks
 
     @cached_property
     def _clip_peaks(self) -> Floats | None:
@@ -423,8 +430,7 @@ class RunFinder:
             for start, length in zip(self.starts, self.lengths, strict=True):
                 if not length:
                     continue
-                # One more than half: a sum before the first frame of the first window.
-                own = np.pad(np.arange(start, start + length), (half + 1, half), mode="symmetric")
+                own = np.pad(np.arange(start, start + length), half, mode="symmetric")
                 first.append(np.arange(n_frames, n_frames + length))
                 frames.append(own)
                 n_frames += len(own)
@@ -432,30 +438,23 @@ class RunFinder:
         return self._windows[half]
 
 
-def find_runs(low: Mask, high: Mask, max_gap: int, min_length: int) -> tuple[Indices, Indices]:
-    """Return where runs begin and where they have ended: steps 3 to 5, in frames.
+def reached(
+    values: Reals, clip_values: Reals | None, threshold: float, clip_threshold: float
+) -> Mask:
+    """Return where scores of a class reach a threshold, and clip-level scores theirs: step 1.
 
-    Args:
-        low: (frames,), True where a run continues.
-        high: (frames,), True where a run is confirmed; nowhere True where `low` is not.
-        max_gap: gaps of up to so many frames are filled.
-        min_length: runs of fewer frames are dropped.
-
-    >>> low = np.array([1, 1, 0, 1, 0, 0, 1], bool)
-    >>> find_runs(low, low, max_gap=1, min_length=2)
-    (array([0]), array([4]))
+    >>> reached(np.array([0.6, 0.6, 0.4]), np.array([0.1, 0.9, 0.9]), 0.5, 0.2)
+    array([False,  True, False])
     """
-    edges = np.flatnonzero(np.diff(low, prepend=False, append=False))
-    starts, stops = edges[::2], edges[1::2]
-    if high is not low and len(starts):
-        confirmed = np.logical_or.reduceat(high, starts)  # up to the next start: low ends before
-        starts, stops = starts[confirmed], stops[confirmed]
-    if max_gap > 0 and len(starts):
-        apart = starts[1:] - stops[:-1] > max_gap
-        starts = np.concatenate([starts[:1], starts[1:][apart]])
-        stops = np.concatenate([stops[:-1][apart], stops[-1:]])
-    long = stops - starts >= min_length
-    return starts[long], stops[long]
+    mask = values >= threshold
+    if clip_threshold > 0:
+        if clip_values is None:
+            raise SettingError(
+                f"A clip_threshold of {clip_threshold} needs clip-level scores, and these scores "
+                "have none; decode with a clip_threshold of 0."
+            )
+        mask &= clip_values >= clip_threshold
+    return mask
 
 
 def median_filter(scores: Floats, n_frames: int) -> Floats:
@@ -495,16 +494,14 @@ def window_frames(median: float, grid: FrameGrid) -> int:
     return 2 * (grid.index(median) // 2) + 1
 
 
-def _means(values: Reals, starts: Indices, stops: Indices) -> list[float]:
-    if not len(starts):
-        return []
-    bounds = np.stack([starts, stops], axis=1).ravel()
-    sums = np.add.reduceat(np.append(values, 0.0), bounds)[::2]
-    means: list[float] = (sums / (stops - starts)).tolist()
-    return means
+def check_probabilities(name: str, values: Floats) -> None:
+    """Raise `SettingError` unless all values are from 0 to 1.
 
-
-def _check_probabilities(name: str, values: Floats) -> None:
+    >>> check_probabilities("scores", np.array([0.5, 1.5]))
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: The scores must be probabilities from 0 to 1. Got values from ...
+    """
     if values.size and not (values.min() >= 0 and values.max() <= 1):  # NaN is neither
         raise SettingError(
             f"The {name} must be probabilities from 0 to 1. Got values from {values.min()} to "

@@ -11,17 +11,18 @@ recordings longer than the network's window are processed is described in
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from numbers import Real
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from earmark.audio.decode import Source, audio_duration, audio_format, find_audio, read_blocks
-from earmark.audio.waveform import Waveform, resample, to_mono
-from earmark.data.encoded import open_encoder, shared_feature_blocks
-from earmark.data.features import FeatureConfig
+from earmark.audio.decode import Source, audio_duration, find_audio
+from earmark.audio.waveform import Waveform
+from earmark.data.encoded import open_encoder
 from earmark.errors import AudioError, DataError, EarmarkError, SettingError, choose
 from earmark.formats.events import Event
 from earmark.formats.names import stems_of
@@ -29,15 +30,17 @@ from earmark.formats.scores import ScoreTable, write_scores
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.ensemble import Ensemble
+from earmark.inference.folder import score_short
+from earmark.inference.live import STEP, EventStream
 from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
+from earmark.inference.online import EventDecoder
+from earmark.inference.pieces import ScorePieces
 from earmark.inference.predictor import Scores
-from earmark.runtime.threads import share_items
+from earmark.inference.sources import open_blocks
 
 logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
-
-BLOCK = 1 << 18  # samples of a waveform to resample at a time
 
 # Name -> how far thresholds are lowered, in log-odds; see `Decoding.shifted`. With the bundled
 # model "low" makes half as many false events, and "high" half as many more (docs/events.md).
@@ -60,6 +63,20 @@ class FileEvents(dict[str, list[Event]]):
     ) -> None:
         super().__init__(events)
         self.failed = dict(failed)
+
+
+class FileResult(NamedTuple):
+    """A recording of many: its events and its seconds, or the error if it could not be read.
+
+    >>> FileResult("a.wav", [Event(0, 1, "dog")], 10.0).error is None
+    True
+    """
+
+    name: str
+    events: list[Event]
+    duration: float
+    scores: FrameScores | None = None
+    error: EarmarkError | None = None
 
 
 class Detector:
@@ -134,8 +151,7 @@ class Detector:
 
         Of an ensemble, the first with the finest frame grid has it.
         """
-        finest = next(x for x in self.bundle.members if x.grid == self.grid)
-        return finest.feature_config.sample_rate
+        return self.ensemble.sample_rate
 
     def detect(
         self,
@@ -159,8 +175,59 @@ class Detector:
         >>> Detector.load().detect(np.zeros(16000), sample_rate=16000, sensitivity="high")
         []
         """
-        scores = self.frame_scores(source, sample_rate)
-        return self.decode(scores, decoding, sensitivity=sensitivity, min_score=min_score)
+        settings: dict[str, Any] = {"sensitivity": sensitivity, "min_score": min_score}
+        return sorted(self.events(source, sample_rate, decoding, **settings))
+
+    def events(
+        self,
+        source: Source | Waveform | Tensor,
+        sample_rate: int | None = None,
+        decoding: Decoding | None = None,
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+    ) -> Iterator[Event]:
+        """Yield the events in a recording as soon as they are final; arguments as in `detect`.
+
+        Memory does not grow with the length of the recording. A short event may come before a long
+        one that starts earlier.
+
+        >>> list(Detector.load().events(np.zeros(16000), sample_rate=16000))
+        []
+        """
+        decoder = self._decoder(decoding, sensitivity, min_score)
+        pieces = ScorePieces(self.ensemble, self._blocks(source, sample_rate))
+        return pieces.events(decoder, min_score)
+
+    def stream(
+        self,
+        sample_rate: int,
+        decoding: Decoding | None = None,
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+        step: float = STEP,
+    ) -> EventStream:
+        """Return a stream, to which a live recording is pushed in chunks, and which returns events.
+
+        They are those that `detect` finds in a file of the same samples, `EventStream.latency`
+        seconds behind the sound at most.
+
+        Args:
+            sample_rate: of the chunks, in Hz.
+            decoding: as in `detect`.
+            sensitivity: as in `detect`.
+            min_score: as in `detect`.
+            step: seconds of audio to process at a time; less makes the latency shorter and the work
+                more.
+
+        >>> with Detector.load().stream(sample_rate=16000) as stream:
+        ...     events = stream.push(np.zeros(1600)) + stream.finish()
+        >>> events
+        []
+        """
+        decoder = self._decoder(decoding, sensitivity, min_score)
+        return EventStream(self.ensemble, sample_rate, decoder, min_score, step)
 
     def detect_files(
         self,
@@ -188,23 +255,85 @@ class Detector:
         {'silence.wav': []}
         """
         files = name_recordings(recordings)
-        decoding = self._decoding(None, sensitivity, min_score)
         if scores is not None:
             stems_of(files)  # two that would write one table are refused before any work
+        settings: dict[str, Any] = {"sensitivity": sensitivity, "min_score": min_score}
         events: dict[str, list[Event]] = {}
         failed: dict[str, EarmarkError] = {}
-        for name, file in files.items():
-            try:
-                found = self.frame_scores(file)
-            except (AudioError, DataError) as error:
-                logger.warning("%s", error)
-                failed[name] = error
+        for result in self.detect_each(files, keep_scores=scores is not None, **settings):
+            if result.error is not None:
+                logger.warning("%s", result.error)
+                failed[result.name] = result.error
                 continue
-            events[name] = self.decode(found, decoding, min_score=min_score)
-            logger.debug("%s: %d events in %.1f s", name, len(events[name]), found.duration)
-            if scores is not None:
-                write_scores(scores, ScoreTable(found.labels, {name: found}))
+            events[result.name] = result.events
+            logger.debug(
+                "%s: %d events in %.1f s", result.name, len(result.events), result.duration
+            )
+            if scores is not None and result.scores is not None:
+                write_scores(scores, ScoreTable(self.labels, {result.name: result.scores}))
         return FileEvents(events, failed)
+
+    def detect_each(
+        self,
+        recordings: Mapping[str, Path],
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+        keep_scores: bool = False,
+    ) -> Iterator[FileResult]:
+        """Yield the result of each of many recordings, in order, as it becomes known.
+
+        Recordings that fit into the network's window are processed together, which takes less time;
+        their scores are those of each alone, to rounding (1e-6).
+
+        Args:
+            recordings: name -> path.
+            sensitivity: as in `detect`.
+            min_score: as in `detect`.
+            keep_scores: whether results have the frame-level scores.
+
+        >>> (result,) = Detector.load().detect_each({"none.wav": Path("none.wav")})
+        >>> result.error
+        AudioError('none.wav does not exist; check the path.')
+        """
+        decoding = self._decoding(None, sensitivity, min_score)
+        return self._each(recordings, decoding, min_score, keep_scores)
+
+    def _each(
+        self,
+        recordings: Mapping[str, Path],
+        decoding: Decoding,
+        min_score: float,
+        keep_scores: bool,
+    ) -> Iterator[FileResult]:
+        def read(name: str) -> Mapping[int, Iterable[Waveform]]:
+            return self._blocks(recordings[name], None)
+
+        for name, outcome in score_short(self.ensemble, recordings, read):
+            if isinstance(outcome, EarmarkError):
+                yield FileResult(name, [], 0.0, None, outcome)
+                continue
+            try:
+                if outcome is not None:
+                    duration = outcome.duration
+                    frames, clips = outcome.scores
+                    scores = FrameScores(
+                        frames, self.labels, self.grid, duration=duration, clip_scores=clips
+                    )
+                    events = self.decode(scores, decoding, min_score=min_score)
+                elif keep_scores:
+                    scores = self.frame_scores(recordings[name])
+                    duration = scores.duration
+                    events = self.decode(scores, decoding, min_score=min_score)
+                else:
+                    pieces = ScorePieces(self.ensemble, read(name))
+                    decoder = self._decoder(decoding, 0.0, min_score)
+                    events = sorted(pieces.events(decoder, min_score))
+                    duration = pieces.duration
+            except (AudioError, DataError) as error:
+                yield FileResult(name, [], 0.0, None, error)
+                continue
+            yield FileResult(name, events, duration, scores if keep_scores else None)
 
     def decode(
         self,
@@ -236,28 +365,19 @@ class Detector:
         >>> scores.scores.shape, scores.duration
         ((13, 17), 1.0)
         """
-        configs = self.bundle.feature_configs
-        counters = {
-            rate: _Counter(blocks)
-            for rate, blocks in self._blocks(source, sample_rate, configs).items()
-        }
-        features: dict[FeatureConfig, Iterator[Tensor]] = {}
-        for rate, counter in counters.items():
-            own = [config for config in configs if config.sample_rate == rate]
-            features |= zip(own, shared_feature_blocks(counter, own), strict=True)
+        found = ScorePieces(self.ensemble, self._blocks(source, sample_rate))
         pieces, clip_pieces = [], []
-        for piece, clip_piece in self.stream(*(features[config] for config in configs)):
+        for piece, clip_piece in found:
             pieces.append(piece)
             clip_pieces.append(clip_piece)
         scores = np.concatenate(pieces)
         pieces.clear()  # those of a day are as large as all the rest
         clip_scores = np.concatenate(clip_pieces)
-        duration = counters[self.sample_rate].n_samples / self.sample_rate
         return FrameScores(
-            scores, self.labels, self.grid, duration=duration, clip_scores=clip_scores
+            scores, self.labels, self.grid, duration=found.duration, clip_scores=clip_scores
         )
 
-    def stream(self, *features: Iterable[Tensor]) -> Iterator[Scores]:
+    def stream_scores(self, *features: Iterable[Tensor]) -> Iterator[Scores]:
         """Yield pieces of frame-level and clip-level scores, as soon as they are final.
 
         Shape: pieces (frames, features) of any length, normalised, in order -> (frames, classes)
@@ -271,7 +391,7 @@ class Detector:
         >>> detector = Detector.load()
         >>> blocks = [np.zeros(16000, np.float32), np.zeros(16000, np.float32)]  # 1 s at 32 kHz
         >>> features = feature_blocks(blocks, detector.bundle.feature_config)
-        >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream(features))
+        >>> sum(len(frame_scores) for frame_scores, clip_scores in detector.stream_scores(features))
         13
         """
         configs = self.bundle.feature_configs
@@ -280,12 +400,7 @@ class Detector:
                 f"The model needs {len(configs)} streams of features, one for each of "
                 f"bundle.feature_configs. Got {len(features)}."
             )
-        members = self.bundle.members
-        wanted = [configs.index(member.feature_config) for member in members]
-        if len(members) == 1:
-            return self.ensemble.stream(features)
-        shared = [iter(share_items(own, wanted.count(at))) for at, own in enumerate(features)]
-        return self.ensemble.stream([next(shared[at]) for at in wanted])
+        return self.ensemble.stream_shared(features)
 
     def tags(
         self, source: Source | Waveform | Tensor, sample_rate: int | None = None
@@ -296,7 +411,8 @@ class Detector:
         >>> tags["siren"] < 0.5
         True
         """
-        best = self.frame_scores(source, sample_rate).clip_level()
+        pieces = ScorePieces(self.ensemble, self._blocks(source, sample_rate))
+        best = reduce(np.maximum, (clip_scores.max(axis=0) for _, clip_scores in pieces))
         return {label: float(p) for label, p in zip(self.labels, best, strict=True)}
 
     def _decoding(
@@ -306,42 +422,22 @@ class Detector:
             raise SettingError(f"min_score must be a number from 0 to 1. Got {min_score!r}.")
         return (decoding or self.bundle.decoding).shifted(parse_sensitivity(sensitivity))
 
+    def _decoder(
+        self, decoding: Decoding | None, sensitivity: str | float, min_score: float
+    ) -> EventDecoder:
+        decoding = self._decoding(decoding, sensitivity, min_score)
+        if decoding.labels != self.labels:
+            raise SettingError(
+                f"The decoding is of {', '.join(decoding.labels)}, the detector's classes are "
+                f"{', '.join(self.labels)}."
+            )
+        return EventDecoder(decoding, self.grid, self.bundle.calibration)
+
     def _blocks(
-        self,
-        source: Source | Waveform | Tensor,
-        sample_rate: int | None,
-        configs: Iterable[FeatureConfig],
+        self, source: Source | Waveform | Tensor, sample_rate: int | None
     ) -> dict[int, Iterable[Waveform]]:
         """Return each sample rate of the features -> blocks of the waveform at that rate."""
-        rates = list(dict.fromkeys(config.sample_rate for config in configs))
-        if not isinstance(source, np.ndarray | Tensor):
-            if not (isinstance(source, str | os.PathLike) or hasattr(source, "read")):
-                raise SettingError(
-                    "A source is a path, an open binary file, or a waveform as a NumPy array or "
-                    f"torch tensor. Got a {type(source).__name__}."
-                )
-            if sample_rate is not None:
-                raise SettingError("sample_rate is for waveforms; a file knows its own.")
-            if len(rates) == 1:
-                return {rates[0]: read_blocks(source, rates[0])}
-            own_rate, _ = audio_format(source)  # decoded once, resampled for each network
-            shared = share_items(read_blocks(source), len(rates))
-            return {
-                rate: resample(blocks, own_rate, rate, f"{source}")
-                for rate, blocks in zip(rates, shared, strict=True)
-            }
-        if sample_rate is None:
-            raise SettingError("A waveform needs its sample_rate, as in detect(waveform, 16000).")
-        if isinstance(source, Tensor):
-            own = source.detach().cpu()  # NumPy has no bfloat16
-            source = (own.float() if own.is_floating_point() else own).numpy()
-        waveform = to_mono(source)
-        return {
-            rate: [waveform]
-            if sample_rate == rate
-            else resample(_in_blocks(waveform), sample_rate, rate)
-            for rate in rates
-        }
+        return open_blocks(source, sample_rate, self.ensemble.sample_rates)
 
 
 def load(
@@ -413,21 +509,3 @@ def name_recordings(recordings: PathLike | Iterable[PathLike]) -> dict[str, Path
     if not files:
         raise DataError("There is no recording to detect in.")
     return files
-
-
-def _in_blocks(waveform: Waveform) -> Iterator[Waveform]:
-    for first in range(0, len(waveform), BLOCK):
-        yield waveform[first : first + BLOCK]
-
-
-class _Counter:
-    """Blocks of samples, and how many samples they had in all."""
-
-    def __init__(self, blocks: Iterable[Waveform]) -> None:
-        self._blocks = blocks
-        self.n_samples = 0
-
-    def __iter__(self) -> Iterator[Waveform]:
-        for block in self._blocks:
-            self.n_samples += len(block)
-            yield block

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from earmark.data.features import FeatureConfig
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
@@ -24,6 +25,7 @@ from earmark.frames import Floats, FrameGrid, FrameScores
 from earmark.inference.member import Member
 from earmark.inference.predictor import Floats32, Predictor, Scores, predict_clips
 from earmark.runtime.device import resolve_device
+from earmark.runtime.threads import share_items
 
 
 class Ensemble:
@@ -54,18 +56,83 @@ class Ensemble:
             for own, model in zip(members, self.models, strict=True)
         ]
 
-    def stream(self, features: Sequence[Iterable[Tensor]]) -> Iterator[Scores]:
+    def stream(
+        self, features: Sequence[Iterable[Tensor]], step: float | None = None
+    ) -> Iterator[Scores]:
         """Yield pieces of both scores of one recording, as soon as they are final.
 
         Args:
             features: of each member, pieces (frames, features) of any length, normalised, in order.
+            step: of a live recording, how many seconds to process at a time; see
+                `Predictor.stream`.
         """
         streams = [
-            predictor.stream(own) for predictor, own in zip(self.predictors, features, strict=True)
+            predictor.stream(own, None if step is None else member.feature_config.grid.index(step))
+            for member, predictor, own in zip(self.members, self.predictors, features, strict=True)
         ]
         if len(streams) == 1:
             return streams[0]
         return _mean_of(streams, [member.grid for member in self.members], self.grid)
+
+    @property
+    def feature_configs(self) -> list[FeatureConfig]:
+        """The different features of the members, in the order of the first that has them."""
+        return list(dict.fromkeys(member.feature_config for member in self.members))
+
+    @property
+    def sample_rate(self) -> int:
+        """That of the first member with the finest frame grid, in Hz."""
+        finest = next(member for member in self.members if member.grid == self.grid)
+        return finest.feature_config.sample_rate
+
+    @property
+    def sample_rates(self) -> list[int]:
+        """The different sample rates of the features, in Hz."""
+        return list(dict.fromkeys(config.sample_rate for config in self.feature_configs))
+
+    def stream_shared(
+        self, features: Sequence[Iterable[Tensor]], step: float | None = None
+    ) -> Iterator[Scores]:
+        """As `stream`, given one stream of each of `feature_configs`, which members share."""
+        configs = self.feature_configs
+        wanted = [configs.index(member.feature_config) for member in self.members]
+        if len(wanted) == 1:
+            return self.stream(features, step)
+        shared = [iter(share_items(own, wanted.count(at))) for at, own in enumerate(features)]
+        return self.stream([next(shared[at]) for at in wanted], step)
+
+    @property
+    def window(self) -> float:
+        """Seconds that all members process at a time."""
+        return min(member.window for member in self.members)
+
+    def predict_short(self, recordings: Sequence[Sequence[Tensor]]) -> list[Scores]:
+        """Return both scores of recordings that fit into `window`, processed in batches.
+
+        Args:
+            recordings: of each, its features (frames, features) for each of `feature_configs`.
+
+        >>> from earmark.inference.model_file import BUNDLED, load_bundle
+        >>> ensemble = Ensemble(load_bundle(BUNDLED).members)
+        >>> [scores.shape for scores, _ in ensemble.predict_short([[torch.zeros(50, 80)]])]
+        [(13, 17)]
+        """
+        configs = self.feature_configs
+        by_member = [
+            predictor.predict_short(
+                [own[configs.index(member.feature_config)] for own in recordings]
+            )
+            for member, predictor in zip(self.members, self.predictors, strict=True)
+        ]
+        if len(by_member) == 1:
+            return by_member[0]
+        grids = [member.grid for member in self.members]
+        found = []
+        for scores in zip(*by_member, strict=True):
+            pieces = _mean_of([iter([own]) for own in scores], grids, self.grid)
+            frame_scores, clip_scores = zip(*pieces, strict=True)
+            found.append((np.concatenate(frame_scores), np.concatenate(clip_scores)))
+        return found
 
     def predict_clips(self, clips: Manifest, stores: Iterable[FeatureStore]) -> list[FrameScores]:
         """Return the scores of clips whose raw features are in feature stores.

@@ -13,6 +13,10 @@ What a network encodes, mostly convolutions, runs over strips of several windows
 thread while the next is read; what it classifies, such as by a recurrent layer, takes each window
 for itself, many at a time. The number of threads changes no result. A predictor may be used from
 several threads at once.
+
+A live recording is processed in shorter strips, and window by window: a frame is final as soon as
+no later window can contain it, also if the recording ended now. Windows are the same as those of
+the whole recording; scores are equal to rounding, since strips and batches have other lengths.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +29,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from earmark.data.features import FeatureConfig, Normalise
 from earmark.data.manifest import Manifest
@@ -123,24 +128,94 @@ class Predictor:
             pieces, clip_pieces = zip(*self._merge(windows), strict=True)
             yield np.concatenate(pieces), np.concatenate(clip_pieces)
 
-    def stream(self, log_mels: Iterable[Tensor]) -> Iterator[Scores]:
+    def predict_short(self, clips: Sequence[Tensor]) -> list[Scores]:
+        """Return both scores of clips that fit into one window, those of similar length together.
+
+        A clip that is padded to the length of another has the scores that it has alone, to
+        rounding.
+
+        Args:
+            clips: (frames, features) each, normalised.
+
+        >>> from earmark.nn.model import Model, ModelConfig
+        >>> model = Model(ModelConfig.preset("fast", n_classes=2)).eval()
+        >>> clips = [torch.zeros(60, 80), torch.zeros(41, 80)]
+        >>> [scores.shape for scores, _ in Predictor(model, 500).predict_short(clips)]
+        [(15, 2), (11, 2)]
+        """
+        order = sorted(range(len(clips)), key=lambda at: len(clips[at]))
+        batches = [order[first : first + N_WINDOWS] for first in range(0, len(order), N_WINDOWS)]
+        found: dict[int, Scores] = {}
+        with keep_memory():
+            inputs = ([clips[at] for at in batch] for batch in batches)
+            results = map_in_threads(self._predict_padded, inputs, self.threads)
+            for batch, scores in zip(batches, results, strict=True):
+                found |= zip(batch, scores, strict=True)
+        return [found[at] for at in range(len(clips))]
+
+    def _predict_padded(self, clips: Sequence[Tensor]) -> list[Scores]:
+        lengths = torch.tensor([len(clip) for clip in clips])
+        longest = int(lengths.max())
+        mask = None  # without padding none is needed
+        if int(lengths.min()) < longest:
+            mask = torch.arange(longest) < lengths[:, None]
+            mask = mask.to(self.device)
+        with torch.inference_mode():
+            batch = pad_sequence(list(clips), batch_first=True)
+            prediction = self._fused(batch.to(self.device, self._dtype), mask)
+            frame_scores = prediction.frame_probs.float().cpu().numpy()
+            clip_scores = prediction.clip_probs.float().cpu().numpy()
+        found = []
+        for clip, frames, of_clip in zip(clips, frame_scores, clip_scores, strict=True):
+            own = frames[: self.config.n_frames(len(clip))].copy()
+            found.append((own, np.broadcast_to(of_clip, own.shape).copy()))
+        return found
+
+    def stream(self, log_mels: Iterable[Tensor], step: int | None = None) -> Iterator[Scores]:
         """Yield pieces of both scores of one recording, as soon as they are final.
 
         Args:
             log_mels: pieces (frames, mels) of any length, normalised, in order.
+            step: of a live recording, how many input frames to process at a time: nothing is read
+                ahead, and scores come `delay(step)` input frames behind the audio at most. By
+                default the pieces are read ahead and processed as fast as possible.
         """
-        yield from self._merge(self._score([log_mels]))
+        scored = self._score([log_mels]) if step is None else self._score_live(log_mels, step)
+        yield from self._merge(scored)
+
+    def delay(self, step: int) -> int:
+        """Return how many input frames must follow a frame of a live recording, at most.
+
+        >>> from earmark.nn.model import Model, ModelConfig
+        >>> Predictor(Model(ModelConfig.preset("fast", n_classes=2)).eval(), 500).delay(50)
+        580
+        """
+        window = self._window * self._fused.pool
+        return window + self._live_strip(step) + self._fused.margin
+
+    def _live_strip(self, step: int) -> int:
+        pool = self.config.time_pool
+        return max(1, step // pool) * pool
+
+    def _score_live(self, log_mels: Iterable[Tensor], step: int) -> Iterator[_Scored]:
+        strips = self._strips([log_mels], self._live_strip(step))
+        parts = map_in_threads(self._encode, strips, self.threads, ahead=False)
+        windows = self._windows(parts, 1, is_live=True)
+        for some in map_in_threads(self._classify, windows, self.threads, ahead=False):
+            yield from some
 
     def _score(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[_Scored]:
         with keep_memory():
-            parts = map_in_threads(self._encode, self._strips(recordings), self.threads)
-            batches = _batched(self._windows(parts))
+            parts = map_in_threads(
+                self._encode, self._strips(recordings, self._strip), self.threads
+            )
+            batches = _batched(self._windows(parts, N_WINDOWS))
             scored = map_in_threads(self._classify, batches, self.threads, iterate_here=True)
             yield from (window for some in scored for window in some)
 
-    def _strips(self, recordings: Iterable[Iterable[Tensor]]) -> Iterator[_Strip]:
-        """Yield each recording in strips that lie side by side, with their margins."""
-        margin, own = self._fused.margin, self._strip
+    def _strips(self, recordings: Iterable[Iterable[Tensor]], own: int) -> Iterator[_Strip]:
+        """Yield each recording in strips of `own` frames that lie side by side, with margins."""
+        margin = self._fused.margin
         for number, log_mels in enumerate(recordings):
             kept, before = torch.zeros(0, self.config.n_features), 0
             for piece in log_mels:
@@ -156,26 +231,42 @@ class Predictor:
         with torch.inference_mode():
             return number, self._fused.encode(log_mel.to(self.device, self._dtype), before, length)
 
-    def _windows(self, parts: Iterable[tuple[int, Tensor]]) -> Iterator[_Windows]:
-        """Yield windows of each recording, a hop apart; the last is flush with its end."""
+    def _windows(
+        self, parts: Iterable[tuple[int, Tensor]], n_windows: int, is_live: bool = False
+    ) -> Iterator[_Windows]:
+        """Yield windows of each recording, a hop apart; the last is flush with its end.
+
+        Args:
+            parts: encoded frames, and the number of their recording.
+            n_windows: that are yielded together.
+            is_live: also yield an empty window behind the frames that no later one can contain.
+        """
         window, hop = self._window, self._hop
-        length, step = window + (N_WINDOWS - 1) * hop, N_WINDOWS * hop
+        length, step = window + (n_windows - 1) * hop, n_windows * hop
         for number, own in groupby(parts, key=itemgetter(0)):
-            kept, start = torch.zeros(0), 0
+            # Frames from `start` on are kept. The next window begins at `first`; the frames before
+            # it, of the last window, are for one that is flush with the end.
+            kept, start, first = torch.zeros(0), 0, 0
             for _, part in own:
                 kept = torch.cat([kept, part]) if len(kept) else part
-                while len(kept) >= length + hop:  # a whole window is left for the end
-                    yield self._cut(kept[:length], number, start)
-                    kept, start = kept[step:], start + step
-            if len(kept) <= window:
-                yield self._one(kept, number, start)
+                while start + len(kept) >= first + length:
+                    yield self._cut(kept[first - start :][:length], number, first)
+                    first += step
+                    kept, start = kept[first - hop - start :], first - hop
+                if is_live and start + len(kept) >= window:
+                    yield self._one(kept[:0], number, start + len(kept) - window)
+            n_frames = start + len(kept)
+            if n_frames <= window:
+                if not first:
+                    yield self._one(kept, number, 0)
                 continue
-            whole = window + (len(kept) - window) // hop * hop
-            yield self._cut(kept[:whole], number, start)
-            if whole < len(kept):
-                first = len(kept) - window
-                first += -first % self._unit  # where an output frame or a segment begins
-                yield self._one(kept[first:], number, start + first)
+            last = n_frames - window
+            if last >= first:
+                whole = window + (last - first) // hop * hop
+                yield self._cut(kept[first - start :][:whole], number, first)
+            if last % hop:
+                last += -last % self._unit  # where an output frame or a segment begins
+                yield self._one(kept[last - start :], number, last)
 
     def _cut(self, frames: Tensor, number: int, start: int) -> _Windows:
         """(frames, features) -> windows (windows, frames, features), a hop apart."""
@@ -187,6 +278,9 @@ class Predictor:
         return _Windows([(number, start // self._step)], frames.unsqueeze(0))
 
     def _classify(self, windows: _Windows) -> list[_Scored]:
+        if not windows.features.shape[1]:
+            none = np.zeros((0, self.config.n_classes), np.float32)
+            return [_Scored(*start, none, none) for start in windows.starts]
         with torch.inference_mode():
             prediction = self._fused.classify(windows.features)
             frame_scores = prediction.frame_probs.float().cpu().numpy()
@@ -205,6 +299,8 @@ class Predictor:
             if done:
                 yield _ratio(total[:done], weight[:done]), clip[:done].astype(np.float32)
                 total, weight, clip, base = total[done:], weight[done:], clip[done:], start
+            if not len(frame_scores):
+                continue
             more = ((0, len(frame_scores) - len(total)), (0, 0))
             total, weight, clip = (np.pad(each, more) for each in (total, weight, clip))
             index = np.arange(len(frame_scores))

@@ -10,7 +10,7 @@ of its frames.
 import numpy as np
 
 from earmark.errors import SettingError
-from earmark.frames import SNAP, FrameGrid, FrameScores
+from earmark.frames import SNAP, Floats, FrameGrid, FrameScores, Indices, Reals
 
 
 def pool_segments(scores: FrameScores, segment: float) -> FrameScores:
@@ -39,14 +39,48 @@ def pool_segments(scores: FrameScores, segment: float) -> FrameScores:
         return FrameScores(scores.scores, scores.labels, grid, clip_scores=scores.clip_scores)
     # A frame that is cut by the end of the recording belongs to the last segment.
     last = grid.count(scores.duration) - 1
-    index = np.minimum(np.floor(scores.times * float(grid.frame_rate) + SNAP), last)
-    first = np.flatnonzero(np.diff(index, prepend=-1))  # no segment before the last is empty
-    frames = scores.scores.astype(np.float64)
-    total, weight = (np.add.reduceat(values, first) for values in (frames**2, frames))
-    pooled = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
-    clip_scores = scores.clip_scores
-    if clip_scores is not None:
-        clip_scores = np.maximum.reduceat(clip_scores, first)
+    index = np.minimum(segments_at(scores.grid, grid, 0, len(scores)), last)
+    pooled, clip_scores = pool_frames(scores.scores, scores.clip_scores, index)
     # The last segment may contain no centre; the recording then ends with the one before.
     duration = min(scores.duration, grid.onset(len(pooled)))
     return FrameScores(pooled, scores.labels, grid, duration=duration, clip_scores=clip_scores)
+
+
+def segments_at(grid: FrameGrid, segments: FrameGrid, first: int, stop: int) -> Indices:
+    """Return the segment of each of the frames from `first` to `stop`, by their centres.
+
+    Args:
+        grid: of the frames.
+        segments: the frame grid of the segments.
+        first: frame.
+        stop: the frame behind the last one.
+
+    >>> segments_at(FrameGrid(2), FrameGrid(1), 1, 5)
+    array([0, 1, 1, 2])
+    """
+    times = grid.centres(stop - first, first)
+    return np.floor(times * float(segments.frame_rate) + SNAP).astype(np.intp)
+
+
+def pool_frames(
+    scores: Floats, clip_scores: Floats | None, index: Indices
+) -> tuple[Reals, Floats | None]:
+    """Return the frame-level and clip-level scores of whole segments.
+
+    Shape: (frames, classes) -> (segments, classes), both.
+
+    Args:
+        scores: of all frames of the segments.
+        clip_scores: of the same frames, if there are any.
+        index: (frames,), the segment of each frame, in order, without a segment left out.
+
+    >>> pool_frames(np.array([[0.5], [0.25], [0.0]]), None, np.array([3, 3, 4]))[0].round(4)
+    array([[0.4167],
+           [0.    ]])
+    """
+    first = np.flatnonzero(np.diff(index, prepend=-1))
+    frames = scores.astype(np.float64)
+    total, weight = (np.add.reduceat(values, first) for values in (frames**2, frames))
+    pooled = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
+    clips = None if clip_scores is None else np.maximum.reduceat(clip_scores, first)
+    return pooled, clips

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
-from threading import Barrier, Lock
+from threading import Barrier, Event, Lock, Thread
 from typing import TypeVar
 
 import torch
@@ -34,6 +34,7 @@ def map_in_threads(
     threads: int = 0,
     *,
     iterate_here: bool = False,
+    ahead: bool = True,
 ) -> Iterator[Result]:
     """Yield `function(item)` for each item, in order.
 
@@ -46,6 +47,9 @@ def map_in_threads(
         threads: number of threads; 0 is one per core.
         iterate_here: fetch items on the caller's thread. Needed when the items come from another
             `map_in_threads`: a thread of the pool that waits for the others could block them all.
+        ahead: False fetches an item, on the caller's thread, only when the result of the one before
+            was yielded and another is wanted; needed when items may take long to come, as those of
+            a live recording.
 
     >>> list(map_in_threads(abs, iter([-1, -2, -3]), threads=2))
     [1, 2, 3]
@@ -53,23 +57,50 @@ def map_in_threads(
     count = check_threads(threads) or n_cores()
     with _starting:  # concurrent first calls must make one pool
         pool = _pool(count)
+    if not ahead:
+        for each in items:
+            yield pool.submit(function, each).result()
+        return
     pending: deque[Future[Result]] = deque()
     fetch = partial(next, items, None)
-    ahead: Future[Item | None] | None = None if iterate_here else pool.submit(fetch)
+    fetched: Future[Item | None] | None = None if iterate_here else pool.submit(fetch)
     try:
-        while (item := fetch() if ahead is None else ahead.result()) is not None:
+        while (item := fetch() if fetched is None else fetched.result()) is not None:
             # Fetching comes first in the queue, so that no thread waits for an item.
-            ahead = None if iterate_here else pool.submit(fetch)
+            fetched = None if iterate_here else pool.submit(fetch)
             pending.append(pool.submit(function, item))
             if len(pending) > count:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
     finally:  # after an error, or when the caller stops early
-        if ahead is not None:
-            ahead.cancel()
+        if fetched is not None:
+            fetched.cancel()
         for future in pending:
             future.cancel()
+
+
+def start_thread(function: Callable[[], None]) -> None:
+    """Run a function on a daemon thread of its own, which computes on one core.
+
+    >>> from threading import Event
+    >>> has_run = Event()
+    >>> start_thread(has_run.set)
+    >>> has_run.wait()
+    True
+    """
+    ready = Event()
+
+    def run() -> None:
+        _keep_to_one_core()
+        ready.set()
+        function()
+
+    with _starting:
+        before = torch.get_num_threads()
+        Thread(target=run, name="earmark-push", daemon=True).start()
+        ready.wait()
+        torch.set_num_threads(before)  # as in `_pool`
 
 
 def share_items(items: Iterable[Item], n_readers: int) -> list[Iterator[Item]]:

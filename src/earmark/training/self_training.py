@@ -23,9 +23,9 @@ from earmark.data.store import FeatureStore
 from earmark.errors import SettingError
 from earmark.files import atomic_path, atomic_write
 from earmark.frames import FrameScores, Reals, pooled_length
-from earmark.inference.decoding import find_runs
 from earmark.inference.ensemble import Ensemble, mean_scores
 from earmark.inference.model_file import load_bundle
+from earmark.inference.runs import find_runs
 from earmark.training.settings import Settings
 
 # An event of a tagged sound: where its probability reaches the first of these, or the second as a

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameScores, Reals
-from earmark.inference.decoding import Decoding, Mask, Rule, RunFinder
+from earmark.inference.decoding import Decoding, Rule, RunFinder
+from earmark.inference.runs import Mask
 from earmark.inference.tuning.moves import distance, moved, with_low_ratio
 from earmark.inference.tuning.objectives import OBJECTIVES, Bounds, Share, with_threshold
 from earmark.inference.tuning.search import Counts, Search, clip_table

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from earmark.frames import Reals
-from earmark.inference.decoding import Mask, Rule
+from earmark.inference.decoding import Rule
+from earmark.inference.runs import Mask
 
 Bounds = tuple[float, float]
 Ints = NDArray[np.int64]

@@ -7,7 +7,8 @@ import numpy as np
 
 from earmark.errors import DataError, SettingError
 from earmark.frames import FrameScores
-from earmark.inference.decoding import Decoding, Mask, Rule, RunFinder
+from earmark.inference.decoding import Decoding, Rule, RunFinder
+from earmark.inference.runs import Mask
 from earmark.inference.tuning.objectives import Bounds, Share, with_threshold
 from earmark.inference.tuning.search import Search, clip_table
 
