@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -60,6 +61,27 @@ class FileEvents(dict[str, list[Event]]):
     ) -> None:
         super().__init__(events)
         self.failed = dict(failed)
+
+
+class FileResult(NamedTuple):
+    """What was found in one of many recordings, or the error why it cannot be used.
+
+    Args:
+        name: of the recording.
+        events: in order of time; none if there is an error.
+        duration: of the recording in seconds; 0 if there is an error.
+        scores: frame-level scores, if they were asked for.
+        error: why the recording cannot be used.
+
+    >>> FileResult("a.wav", [Event(0, 1, "dog")], 10.0).error is None
+    True
+    """
+
+    name: str
+    events: list[Event]
+    duration: float
+    scores: FrameScores | None = None
+    error: EarmarkError | None = None
 
 
 class Detector:
@@ -188,23 +210,51 @@ class Detector:
         {'silence.wav': []}
         """
         files = name_recordings(recordings)
-        decoding = self._decoding(None, sensitivity, min_score)
         if scores is not None:
             stems_of(files)  # two that would write one table are refused before any work
         events: dict[str, list[Event]] = {}
         failed: dict[str, EarmarkError] = {}
-        for name, file in files.items():
-            try:
-                found = self.frame_scores(file)
-            except (AudioError, DataError) as error:
-                logger.warning("%s", error)
-                failed[name] = error
+        for result in self.detect_each(
+            files, sensitivity=sensitivity, min_score=min_score, keep_scores=scores is not None
+        ):
+            if result.error is not None:
+                logger.warning("%s", result.error)
+                failed[result.name] = result.error
                 continue
-            events[name] = self.decode(found, decoding, min_score=min_score)
-            logger.debug("%s: %d events in %.1f s", name, len(events[name]), found.duration)
-            if scores is not None:
-                write_scores(scores, ScoreTable(found.labels, {name: found}))
+            events[result.name] = result.events
+            if scores is not None and result.scores is not None:
+                write_scores(scores, ScoreTable(self.labels, {result.name: result.scores}))
         return FileEvents(events, failed)
+
+    def detect_each(
+        self,
+        recordings: Mapping[str, Path],
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+        keep_scores: bool = False,
+    ) -> Iterator[FileResult]:
+        """Yield what is found in each of many recordings, in their order, as soon as it is known.
+
+        Args:
+            recordings: name -> path, as `name_recordings` gives them.
+            sensitivity: as in `detect`.
+            min_score: as in `detect`.
+            keep_scores: yield the frame-level scores as well.
+
+        >>> [result.error for result in Detector.load().detect_each({"a": Path("missing.wav")})]
+        [AudioError('missing.wav does not exist; check the path.')]
+        """
+        decoding = self._decoding(None, sensitivity, min_score)
+        for name, path in recordings.items():
+            try:
+                found = self.frame_scores(path)
+            except (AudioError, DataError) as error:
+                yield FileResult(name, [], 0.0, error=error)
+                continue
+            events = self.decode(found, decoding, min_score=min_score)
+            logger.debug("%s: %d events in %.1f s", name, len(events), found.duration)
+            yield FileResult(name, events, found.duration, found if keep_scores else None)
 
     def decode(
         self,
