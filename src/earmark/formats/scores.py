@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from earmark.errors import DataError, SettingError
 from earmark.files import atomic_write
 from earmark.formats.names import stem_of, stems_of
+from earmark.formats.registry import format_of_suffix
 from earmark.frames import FrameGrid, FrameScores, Reals
 
 _TIMES = ("onset", "offset")
@@ -100,6 +101,29 @@ def read_scores(folder: str | os.PathLike[str]) -> ScoreTable:
         # of the whole name: without .tsv it is a name that may have a suffix of its own
         scores[path.relative_to(root).with_suffix("").as_posix()] = own
     return ScoreTable(labels, scores)
+
+
+def has_scores(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds frame-level scores, and not one file of events per recording.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_scores(folder, ScoreTable(["dog"], {"a.wav": ([0, 1], [[0.5]])}))
+    ...     has_scores(folder)
+    True
+    """
+    path = next((path for path in Path(folder).rglob("*") if _is_events(path)), None)
+    return path is None
+
+
+def _is_events(path: Path) -> bool:
+    """Return whether a file has a suffix of events; a table has scores if onsets come first."""
+    if path.name.startswith(".") or not path.is_file() or format_of_suffix(path.name) is None:
+        return False
+    if path.suffix.lower() != ".tsv":
+        return True
+    with path.open("rb") as file:
+        return not file.read(16).removeprefix(b"\xef\xbb\xbf").startswith(b"onset\toffset")
 
 
 def write_scores(folder: str | os.PathLike[str], scores: ScoreTable) -> None:
