@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from earmark.errors import DataError, SettingError
 from earmark.formats.event_table import STRONG_COLUMNS, TIME_COLUMNS, EventTable, Layout
 from earmark.formats.tables import COLUMN_OF, Source, source_name
@@ -71,9 +74,7 @@ def parquet_events(table: EventTable, layout: Layout) -> bytes:
     return write_parquet(columns, kinds)
 
 
-def write_parquet(
-    columns: Mapping[str, Sequence[Any]], kinds: Sequence[Any] | None = None
-) -> bytes:
+def write_parquet(columns: Mapping[str, Any], kinds: Sequence[Any] | None = None) -> bytes:
     """Return a Parquet file of columns of one length.
 
     Args:
@@ -104,6 +105,41 @@ def read_parquet(source: Any) -> dict[str, list[Any]]:
     >>> read_parquet(io.BytesIO(write_parquet({"n": [1, 2]})))
     {'n': [1, 2]}
     """
+    table = _read(source)
+    return {column: table[column].to_pylist() for column in table.column_names}
+
+
+def read_parquet_arrays(source: Any) -> dict[str, NDArray[np.floating[Any]]]:
+    """Return the columns of a Parquet file of numbers as arrays.
+
+    >>> read_parquet_arrays(io.BytesIO(write_parquet({"n": [0.5, 2]})))
+    {'n': array([0.5, 2. ])}
+    """
+    table = _read(source)
+    try:
+        return {
+            column: np.asarray(table[column].to_numpy()).astype(
+                np.float32 if str(table[column].type) == "float" else np.float64
+            )
+            for column in table.column_names
+        }
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{source_name(source)}: a column is not of numbers ({error}).") from error
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.parquet").write_bytes(write_parquet({"n": [1, 2]}))
+    ...     parquet_columns(Path(folder, "a.parquet"))
+    ['n']
+    """
+    return list(_read(path).column_names)
+
+
+def _read(source: Any) -> Any:
     arrow = _pyarrow()
     from pyarrow import parquet
 
@@ -112,8 +148,7 @@ def read_parquet(source: Any) -> dict[str, list[Any]]:
         content = (
             Path(source).read_bytes() if isinstance(source, str | os.PathLike) else source.read()
         )
-        table = parquet.read_table(arrow.BufferReader(content))
-        return {column: table[column].to_pylist() for column in table.column_names}
+        return parquet.read_table(arrow.BufferReader(content))
     except (arrow.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"Cannot read {name} as Parquet: {str(error)[:200]}.") from error
 
