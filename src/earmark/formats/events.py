@@ -155,7 +155,7 @@ def event_files(folder: Path, names: Iterable[str], format: str) -> dict[str, Pa
     return files
 
 
-def is_folder(target: Source) -> bool:
+def is_folder(target: object) -> bool:
     """Return whether a target is a folder: it exists as one, or ends with a slash.
 
     >>> is_folder("found/"), is_folder("found.tsv")
