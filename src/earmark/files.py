@@ -101,23 +101,21 @@ def check_writable(path: Path) -> None:
     earmark.errors.DataError: Cannot write no folder/a.tsv: there is no folder 'no folder'; ...
     """
     target = path if is_special(path) else Path(os.path.realpath(path))
-    if target.is_dir():
-        raise DataError(f"Cannot write {path}: it is a folder; name a file in it.")
-    if not target.parent.is_dir():
-        raise DataError(
-            f"Cannot write {path}: there is no folder {str(path.parent)!r}; make it first."
-        )
-    if target.exists() and not os.access(target, os.W_OK):
-        raise DataError(f"Cannot write {path}: it is read-only. Choose another file.")
-    if is_special(path):
-        return
     probe = target.with_name(_part_name(target.name))
     try:
-        probe.touch()
+        if target.is_dir():
+            raise DataError(f"Cannot write {path}: it is a folder; name a file in it.")
+        if not target.parent.is_dir():
+            raise DataError(
+                f"Cannot write {path}: there is no folder {str(path.parent)!r}; make it first."
+            )
+        if target.exists() and not os.access(target, os.W_OK):
+            raise DataError(f"Cannot write {path}: it is read-only. Choose another file.")
+        if not is_special(path):
+            probe.touch()
+            probe.unlink()
     except OSError as error:
         raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def _part_name(name: str, suffix: str = "") -> str:

@@ -55,7 +55,7 @@ def read_events(source: Source, format: str | None = None) -> EventTable:
     >>> table.n_dropped
     1
     """
-    if isinstance(source, str | os.PathLike) and Path(source).is_dir():
+    if isinstance(source, str | os.PathLike) and is_folder(source):
         return _read_folder(Path(source), format)
     if format is None:
         format = event_format(source)
@@ -163,7 +163,7 @@ def is_folder(target: object) -> bool:
     """
     if not isinstance(target, str | os.PathLike):
         return False
-    return os.fspath(target).endswith(("/", os.sep)) or Path(target).is_dir()
+    return os.fspath(target).endswith(("/", os.sep)) or os.path.isdir(target)  # noqa: PTH112 - a name that is too long is no folder
 
 
 def make_folder(folder: Path) -> None:
