@@ -62,6 +62,7 @@ def test_version_and_help_name_every_command():
         "evaluate",
         "info",
         "ensemble",
+        "convert",
         "export-best",
         "listen",
     ):
@@ -210,10 +211,11 @@ def test_evaluate_reports_bad_arguments_in_one_sentence(home, arguments, message
 def test_a_bad_recording_among_good_ones_is_reported_and_events_are_detected_in_the_rest(home):
     (home / "bad.wav").write_bytes(b"not audio")
     done = run(
-        "detect", "bad.wav", "audio/valid_000.wav", "-m", "run/model.earmark", cwd=home, code=2
+        "detect", "bad.wav", "audio/valid_000.wav", "-m", "run/model.earmark", cwd=home, code=1
     )
     assert "bad.wav is not audio" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert "1 of 2 recordings could not be used" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 2
     assert done.stdout.startswith("filename")
 
 

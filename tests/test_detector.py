@@ -294,12 +294,13 @@ def test_files_and_folders_may_be_detected_together(detector, wave, tmp_path):
     assert (list(missing), list(missing.failed)) == (["a.wav"], ["none.wav"])
 
 
-def test_two_recordings_with_one_name_are_refused(detector, wave, tmp_path):
+def test_two_recordings_with_one_name_are_named_by_their_paths(detector, wave, tmp_path):
     for name in ("x/a.wav", "y/a.wav", "y/a.flac"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_audio(tmp_path / name, wave[:800], RATE)
-    with pytest.raises(DataError, match=r"x/a\.wav and .*y/a\.wav have the same name"):
-        detector.detect_files([tmp_path / "x", tmp_path / "y"])
+    paths = [tmp_path / "x/a.wav", tmp_path / "y/a.flac", tmp_path / "y/a.wav"]
+    assert list(detector.detect_files([tmp_path / "x", tmp_path / "y"])) == list(map(str, paths))
+    assert name_recordings([tmp_path / "y"]) == {path.name: path for path in paths[1:]}
     with pytest.raises(DataError, match="the same without their suffix"):  # of one table of scores
         detector.detect_files(tmp_path / "y", scores=tmp_path / "scores")
     assert not (tmp_path / "scores").exists()

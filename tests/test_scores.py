@@ -1,18 +1,22 @@
 """Tables of frame-level scores: exact round trips, and errors that name file and line."""
 
+from contextlib import suppress
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from earmark.errors import DataError, SettingError
-from earmark.formats.scores import ScoreTable, read_scores, write_scores
+from earmark.formats.scores import SCORE_FORMATS, ScoreTable, has_scores, read_scores, write_scores
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@settings(deadline=None)  # timings differ under load
 @given(st.lists(st.tuples(finite, finite), min_size=1, max_size=5), st.data())
 def test_scores_come_back_to_the_last_bit(tmp_path_factory, values, data):
     times = st.lists(
@@ -163,3 +167,67 @@ def test_frames_of_irregular_lengths_have_no_grid(tmp_path):
     again = read_scores(tmp_path)["a"]
     assert again.grid is None
     assert again.edges.tolist() == [0, 0.5, 0.7, 1.5]
+
+
+@pytest.mark.parametrize("format", SCORE_FORMATS)
+class TestEveryFormat:
+    def test_scores_come_back_to_the_last_bit_with_their_grid(self, format, tmp_path):
+        rng = np.random.default_rng(0)
+        grid = FrameGrid(Fraction(32000, 2560 * 3))
+        table = {
+            "a.wav": FrameScores(rng.random((25, 2)), ["cat", "dog"], grid, duration=5.9),
+            "sub/b.wav": FrameScores(rng.random((3, 2)), ["cat", "dog"], edges=[0.1, 0.2, 1, 7]),
+        }
+        write_scores(tmp_path / "scores", ScoreTable(["cat", "dog"], table), format)
+        assert has_scores(tmp_path / "scores")
+        found = read_scores(tmp_path / "scores")
+        assert list(found) == ["a", "sub/b"]
+        for name, own in table.items():
+            np.testing.assert_array_equal(found[name].scores, own.scores)
+            np.testing.assert_array_equal(found[name].edges, own.edges)
+            assert found[name].grid == own.grid
+
+    @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"PAR1", b"onset", b"\x93NUMPY\x01"])
+    def test_a_damaged_file_is_refused_by_name(self, format, content, tmp_path):
+        path = tmp_path / f"a{SCORE_FORMATS[format].suffix}"
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"scores|a\.|header"):
+            read_scores(tmp_path)
+
+    def test_a_changed_or_cut_file_is_read_or_refused(self, format, tmp_path):
+        path = tmp_path / f"a{SCORE_FORMATS[format].suffix}"
+        scores = ScoreTable(["dog"], {"a.wav": ([0, 1, 2], [[0.5], [0.25]])})
+        write_scores(tmp_path, scores, format)
+        good = path.read_bytes()
+        for at in range(0, len(good), max(1, len(good) // 25)):
+            path.write_bytes(good[:at])
+            with suppress(DataError) if format == "tsv" else pytest.raises(DataError):
+                read_scores(tmp_path)  # a table may end with any row
+            path.write_bytes(good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :])
+            with suppress(DataError):
+                read_scores(tmp_path)
+
+
+def test_an_npz_keeps_clip_level_scores_and_single_precision(tmp_path):
+    scores = np.float32([[0.1], [0.7]])
+    own = FrameScores(scores, ["dog"], FrameGrid(12.5), clip_scores=[0.25])
+    write_scores(tmp_path, ScoreTable(["dog"], {"a.wav": own}), "npz")
+    found = read_scores(tmp_path)["a.wav"]
+    assert found.scores.dtype == np.float32
+    assert found.clip_level() == 0.25
+    with np.load(tmp_path / "a.npz") as file:
+        assert file["labels"].tolist() == ["dog"]
+
+
+def test_two_formats_of_one_recording_and_arrays_of_objects_are_refused(tmp_path):
+    scores = ScoreTable(["dog"], {"a.wav": ([0, 1], [[0.5]])})
+    for format in ("tsv", "npz"):
+        write_scores(tmp_path, scores, format)
+    with pytest.raises(DataError, match="in two formats"):
+        read_scores(tmp_path)
+    (tmp_path / "a.tsv").unlink()
+    np.savez(tmp_path / "a.npz", scores=np.array([{}], object), edges=[0, 1], labels=["dog"])
+    with pytest.raises(DataError, match="Cannot read the scores"):  # no pickle is loaded
+        read_scores(tmp_path)
+    with pytest.raises(SettingError, match="did you mean 'npz'"):
+        write_scores(tmp_path, scores, "npy")

@@ -1,15 +1,22 @@
-"""Atomic writes, and locks on folders that only one process may write to.
+"""Atomic writes, and locks on folders and files that only one process may write to.
 
 Conventions: a file is written under a temporary name in the same folder, flushed to disk and
-renamed. A reader sees the old content or the new, never a part, even if the process is killed.
+renamed. A reader sees the old content or the new, never a part, even if the process is killed. A
+symbolic link is followed, and a file that is replaced keeps its mode. What cannot be replaced (a
+FIFO, a device, `/dev/stdout`) is written to.
 """
 
 import os
+import re
+import shutil
+import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
+from typing import IO, Any
 
 from earmark.errors import DataError
 
@@ -34,11 +41,21 @@ def atomic_path(path: Path, keep_suffix: bool = True) -> Iterator[Path]:
     ['a.txt']
     """
     suffix = path.suffix if keep_suffix else ""
-    part = path.with_name(f".{path.stem}.{os.getpid()}-{get_ident()}.part{suffix}")
+    name = _part_name(path.stem, suffix)
+    if is_special(path):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (part := Path(folder, name))
+            with part.open("rb") as source, path.open("ab") as file:
+                shutil.copyfileobj(source, file)
+        return
+    path = Path(os.path.realpath(path))
+    part = path.with_name(name)
     try:
         yield part
         with part.open("rb") as file:
             os.fsync(file.fileno())  # otherwise a power cut may leave the name without content
+        if path.exists():
+            part.chmod(stat.S_IMODE(path.stat().st_mode))
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -60,6 +77,53 @@ def atomic_write(path: Path, content: bytes) -> None:
         raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
+def is_special(path: Path) -> bool:
+    """Return whether a path is to be written to, not replaced: a FIFO, a device, /dev/stdout.
+
+    >>> is_special(Path("/dev/null")), is_special(Path("a.tsv"))
+    (True, False)
+    """
+    if re.match(r"/dev/(stdout|stderr|fd/)|/proc/", str(path.absolute())):
+        return True  # links to what the shell opened, which may be a file that others write to
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def check_writable(path: Path) -> None:
+    """Raise `DataError` if a file cannot be written, before the work whose result it is to hold.
+
+    >>> check_writable(Path("no folder", "a.tsv"))
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: Cannot write no folder/a.tsv: there is no folder 'no folder'; ...
+    """
+    target = path if is_special(path) else Path(os.path.realpath(path))
+    probe = target.with_name(_part_name(target.name))
+    try:
+        if target.is_dir():
+            raise DataError(f"Cannot write {path}: it is a folder; name a file in it.")
+        if not target.parent.is_dir():
+            raise DataError(
+                f"Cannot write {path}: there is no folder {str(path.parent)!r}; make it first."
+            )
+        if target.exists() and not os.access(target, os.W_OK):
+            raise DataError(f"Cannot write {path}: it is read-only. Choose another file.")
+        if not is_special(path):
+            probe.touch()
+            probe.unlink()
+    except OSError as error:
+        raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
+
+
+def _part_name(name: str, suffix: str = "") -> str:
+    """Return a hidden name, short enough also for a file whose own name is as long as allowed."""
+    short = os.fsencode(name)[:100].decode(errors="ignore")
+    return f".{short}.{os.getpid()}-{get_ident()}.part{suffix}"
+
+
 @contextmanager
 def locked(folder: Path, wait: bool = False, doing: str = "building the store") -> Iterator[None]:
     """Hold the lock of a folder; the operating system releases it when the process ends.
@@ -74,17 +138,29 @@ def locked(folder: Path, wait: bool = False, doing: str = "building the store") 
     ...     pass
     """
     with (folder / LOCK).open("a+") as file:
-        try:
-            if sys.platform == "win32":
-                import msvcrt
-
-                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-            else:
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            raise DataError(
-                f"Another process is {doing} {folder}; wait until it has finished."
-            ) from error
+        lock(file, f"{doing} {folder}", wait)
         yield
+
+
+def lock(file: IO[Any], doing: str, wait: bool = False) -> None:
+    """Lock an open file until it is closed; raise if another process holds the lock.
+
+    Args:
+        file: open for writing.
+        doing: what the other process does, for the error message.
+        wait: wait for it instead of raising.
+
+    >>> with tempfile.TemporaryFile() as file:
+    ...     lock(file, "writing it")
+    """
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        raise DataError(f"Another process is {doing}; wait until it has finished.") from error

@@ -31,7 +31,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: str) -> None:
     """
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     # One entry: safetensors writes several in any order.
-    entry = json.dumps({"about": about, "sum": _sum(about, plain)}, ensure_ascii=False)
+    entry = json.dumps({"about": about, "sum": checksum(about, plain)}, ensure_ascii=False)
     atomic_write(path, save(plain, {_ENTRY: entry}))
 
 
@@ -61,7 +61,7 @@ def load_tensors(
     try:
         values = json.loads(entry)
         about = str(values["about"])
-        whole = values["sum"] == _sum(about, tensors)
+        whole = values["sum"] == checksum(about, tensors)
     except (ValueError, KeyError, TypeError):
         whole = False
     if not whole:
@@ -69,7 +69,12 @@ def load_tensors(
     return about, tensors
 
 
-def _sum(about: str, tensors: Mapping[str, Tensor]) -> str:
+def checksum(about: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a text and of tensors, in hexadecimal digits.
+
+    >>> checksum("two zeros", {"a": torch.zeros(2)})[:8]
+    '5f4a21d8'
+    """
     digest = hashlib.sha256(about.encode())
     for name in sorted(tensors):
         value = tensors[name]

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.audio.decode import STREAMED, check_finite
-from earmark.audio.waveform import MOST_CHANNELS, Waveform, check_sample_rate
+from earmark.audio.decode import STREAMED
+from earmark.audio.waveform import MOST_CHANNELS, Waveform, check_sample_rate, check_samples
 from earmark.errors import AudioError, SettingError, choose
 
 READ = 1 << 16  # bytes to read at most at a time
@@ -134,7 +134,7 @@ class PipeReader:
                 continue
             samples = self.format.to_samples(held[:whole])
             held = held[whole:]
-            check_finite(
+            check_samples(
                 samples.reshape(-1),
                 n_samples * self.format.n_channels,
                 self.format.sample_rate * self.format.n_channels,

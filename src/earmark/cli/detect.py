@@ -2,25 +2,46 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app
+from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, RegistryCommand, app, logger
 from earmark.cli.live import print_events_of_pipe
-from earmark.errors import DataError
+from earmark.errors import SettingError
 
 
-@app.command()
+@app.command(cls=RegistryCommand)
 def detect(
     recordings: Annotated[
         list[Path], typer.Argument(help="Files, folders of them, or - for standard input.")
     ],
     model: BundledOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Table to write; else print.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            help="File to write, or a folder (ends with /) for one file per recording; else print.",
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="{earmark.formats.registry:EVENT_FORMATS}; by default by the suffix of the file."
+        ),
+    ] = None,
     score: Annotated[
-        bool, typer.Option("--score", help="Add a column with the score of each event.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--score/--no-score",
+            help="Write the score of each event; by default in formats with a field for it, which "
+            "a table has not.",
+        ),
+    ] = None,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(help="Only events of these classes, separated by commas; may be repeated."),
+    ] = None,
     sensitivity: Annotated[
         str,
         typer.Option(
@@ -31,9 +52,27 @@ def detect(
     min_score: Annotated[
         float, typer.Option(help="Leave out events with a lower score, from 0 to 1.")
     ] = 0.0,
+    absolute_time: Annotated[
+        bool,
+        typer.Option(
+            "--absolute-time",
+            help="Add date and time of onset and offset, from names such as 20240517_043000.wav.",
+        ),
+    ] = False,
+    skip_done: Annotated[
+        bool,
+        typer.Option("--skip-done", help="Keep what --out has, and detect in the rest."),
+    ] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="Folder for the frame-level scores, one table per recording."),
+        typer.Option(help="Folder for the frame-level scores, one file per recording."),
+    ] = None,
+    scores_format: Annotated[
+        str, typer.Option(help="Format of --scores: {earmark.formats.scores:SCORE_FORMATS}.")
+    ] = "tsv",
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Folder for a figure (PNG) of each recording: scores and events."),
     ] = None,
     encoder: EncoderOption = None,
     device: DeviceOption = "auto",
@@ -50,18 +89,17 @@ def detect(
 
     With - in place of files, a wav or raw samples on standard input: events are printed as JSON
     lines as soon as they are final.
-    """
-    from dataclasses import replace
 
-    from earmark.formats.events import write_events
+    Killed and started again, the same command continues where it was. A recording that cannot be
+    used is reported at the end, and the exit code is then 1.
+    """
+    from earmark.inference.batch import BatchSettings, detect_batch, parse_classes
     from earmark.inference.detector import Detector
     from earmark.inference.model_file import BUNDLED
 
-    if out is not None and not out.absolute().parent.is_dir():
-        raise DataError(f"There is no folder {out.parent} for {out.name}; make it first.")
     is_pipe = Path("-") in recordings
-    if is_pipe and (len(recordings) > 1 or out is not None or scores is not None):
-        raise DataError(
+    if is_pipe and (len(recordings) > 1 or out not in (None, "-") or scores is not None):
+        raise SettingError(
             "Standard input is one recording, whose events are printed; detect files separately."
         )
     detector = Detector.load(model or BUNDLED, device, threads, encoder)
@@ -69,9 +107,42 @@ def detect(
         raw = (raw_rate, raw_format, raw_channels)
         print_events_of_pipe(detector, sensitivity, min_score, *raw)
         return
-    events = detector.detect_files(recordings, scores, sensitivity=sensitivity, min_score=min_score)
-    if not score:
-        plain = {name: [replace(e, score=None) for e in own] for name, own in events.items()}
-    write_events(out or sys.stdout, events if score else plain)
-    if events.failed:
-        raise typer.Exit(2)
+    settings = BatchSettings(
+        format=format,
+        with_scores=score,
+        classes=None if classes is None else parse_classes(classes, detector.labels),
+        absolute_time=absolute_time,
+        sensitivity=sensitivity,
+        min_score=min_score,
+        score_folder=scores,
+        score_format=scores_format,
+        skip_done=skip_done,
+    )
+    on_result = None
+    if plot is not None:
+        from earmark.plots import DetectionPlots
+
+        draw = DetectionPlots(plot, settings.classes)
+
+        def on_result(found: Any) -> None:
+            draw(found.name, found.events, found.scores)
+
+    target = sys.stdout.buffer if out is None or out == "-" else out
+    report = detect_batch(
+        detector,
+        recordings,
+        target,
+        settings,
+        on_result=on_result,
+        key=f"{plot}",
+        show_progress=isinstance(target, str) or not sys.stdout.isatty(),
+    )
+    for error in report.failed.values():
+        logger.error("%s", error)
+    if report.failed:
+        logger.error(
+            "%d of %d recordings could not be used; all others were.",
+            len(report.failed),
+            report.n_recordings,
+        )
+        raise typer.Exit(1)

@@ -1,86 +1,52 @@
-"""Sound events, and strong tables <-> the events of each file.
+"""Sound events <-> files in any format of `earmark.formats.registry`, or one file per recording.
 
-Conventions: times are float seconds from the start of the clip; an event is the half-open interval
-[onset, offset). A strong table has one event per row, `filename, onset, offset, event_label` and an
-optional `score` (DCASE, DESED), in any layout that `earmark.formats.tables` reads.
-
-A row without times is a clip without events. A row of zero length (0 to 0, with which DCASE marks a
-wrong label) is no event; it is counted and dropped. Repeated rows are kept, and all rows keep their
-order, since sed_eval's substitutions depend on both.
+Conventions: see `earmark.formats.event_table` for events, and docs/formats.md for what each format
+keeps. A format is named, or follows from the suffix of the file. A folder holds one file per
+recording; a file of `street/a.wav` is `street/a.tsv` in it, or `street/a.wav.tsv` if `street/a.ogg`
+is there too.
 """
 
-import math
+import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import total_ordering
+from pathlib import Path
 
-from earmark.errors import DataError
-from earmark.formats.tables import Source, read_table, write_table
+from earmark.errors import DataError, SettingError, choose
+from earmark.formats.event_table import STRONG_COLUMNS, Event, EventTable, Layout, read_seconds
+from earmark.formats.label_tracks import recording_of
+from earmark.formats.names import name_inside, stem_of
+from earmark.formats.registry import (
+    EVENT_FORMATS,
+    choose_format,
+    format_of_suffix,
+    recognise_format,
+)
+from earmark.formats.tables import Source, source_name, write_text
 
-STRONG_COLUMNS = ("filename", "onset", "offset", "event_label")
+__all__ = [
+    "STRONG_COLUMNS",
+    "Event",
+    "EventTable",
+    "encode_events",
+    "event_files",
+    "event_format",
+    "is_folder",
+    "make_folder",
+    "read_events",
+    "read_seconds",
+    "write_events",
+]
 
-
-@total_ordering
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A sound of class `label` from `onset` to `offset`, in seconds.
-
-    Events sort by onset, then offset, label and score; no score sorts before any score.
-
-    >>> Event(0.5, 2, "dog").duration
-    1.5
-    >>> Event(2.0, 0.5, "dog")
-    Traceback (most recent call last):
-        ...
-    earmark.errors.DataError: The event 'dog' ends (0.5 s) before it begins (2.0 s).
-    """
-
-    onset: float
-    offset: float
-    label: str
-    score: float | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.label, str) or not self.label:
-            raise DataError(f"The label of an event must not be empty. Got {self.label!r}.")
-        for name in ("onset", "offset", "score"):
-            value = getattr(self, name)
-            if value is None and name == "score":
-                continue
-            if isinstance(value, str) or not math.isfinite(value):
-                raise DataError(f"The {name} of event {self.label!r} is not finite: {value!r}.")
-            object.__setattr__(self, name, float(value))  # not an int or a NumPy scalar
-        if self.offset < self.onset:
-            raise DataError(
-                f"The event {self.label!r} ends ({self.offset} s) before it begins "
-                f"({self.onset} s)."
-            )
-
-    def __lt__(self, other: "Event") -> bool:
-        return self._key() < other._key()
-
-    def _key(self) -> tuple[float, float, str, float]:
-        score = -math.inf if self.score is None else self.score
-        return self.onset, self.offset, self.label, score
-
-    @property
-    def duration(self) -> float:
-        """Seconds from onset to offset."""
-        return self.offset - self.onset
+_HEAD = 4096  # bytes that are enough to recognise a format by
 
 
-class EventTable(dict[str, list[Event]]):
-    """File name -> its events in the order of the table; `n_dropped` counts rows of zero length.
+def read_events(source: Source, format: str | None = None) -> EventTable:
+    r"""Return the events of each recording in a file, or in all files of a folder.
 
-    >>> EventTable({"a.wav": [Event(0, 1, "dog")]}).n_dropped
-    0
-    """
-
-    n_dropped: int = 0
-
-
-def read_events(source: Source) -> EventTable:
-    r"""Return the events of each file in a strong table.
+    Args:
+        source: a path, or an open file.
+        format: a key of `EVENT_FORMATS`; by default it follows from the suffix, or from the first
+            lines where that is .txt or unknown.
 
     >>> import io
     >>> table = read_events(io.StringIO("a.wav\t0\t1.5\tdog\na.wav\t0\t0\tcat\nb.wav\n"))
@@ -89,46 +55,31 @@ def read_events(source: Source) -> EventTable:
     >>> table.n_dropped
     1
     """
-    table = read_table(source)
-    table.require(*STRONG_COLUMNS)
-    events = EventTable()
-    for row in table.rows:
-        values = row.named(table.columns or STRONG_COLUMNS)
-        if not values["filename"]:
-            raise DataError(f"{row.where}: the row has no file name. Put it in the first column.")
-        of_file = events.setdefault(values["filename"], [])
-        if not (values["onset"] or values["offset"] or values["event_label"]):
-            continue
-        onset, offset = (
-            read_seconds(values[name], name, row.where) for name in ("onset", "offset")
-        )
-        if onset == offset:
-            events.n_dropped += 1
-            continue
-        if offset < onset:
-            raise DataError(
-                f"{row.where}: the offset {values['offset']} comes before the onset "
-                f"{values['onset']}. Both are seconds from the start of the clip."
-            )
-        if not values["event_label"]:
-            raise DataError(f"{row.where}: no label. A row is {', '.join(STRONG_COLUMNS)}.")
-        score = read_number(values["score"], "score", row.where) if values.get("score") else None
-        of_file.append(Event(onset, offset, values["event_label"], score))
-    return events
+    if isinstance(source, str | os.PathLike) and is_folder(source):
+        return _read_folder(Path(source), format)
+    if format is None:
+        format = event_format(source)
+    return EVENT_FORMATS[choose("event format", format, EVENT_FORMATS)].read(source)
 
 
 def write_events(
-    target: Source, events_by_file: Mapping[str, Iterable[Event]], *, decimals: int = 3
+    target: Source,
+    events_by_file: Mapping[str, Iterable[Event]],
+    *,
+    decimals: int = 3,
+    format: str | None = None,
 ) -> None:
-    r"""Write a strong table: files in the order given, the events of each sorted by time.
+    r"""Write events: recordings in the order given, the events of each sorted by time.
 
-    A file without events gets one row with its name alone. The column `score` is written, with six
-    digits, if any event has a score.
+    A recording without events is kept by most formats (a row with its name alone in a table).
+    Scores are written, with six digits, if any event has one and the format has a place for them.
 
     Args:
-        target: path or text stream; comma separated if its name ends in .csv, else tab separated.
-        events_by_file: file name -> events.
+        target: a path, a folder for one file per recording (it exists, or ends with a slash), or
+            an open text stream.
+        events_by_file: name of a recording -> its events; an `EventTable` may have durations.
         decimals: of onset and offset; 3 is milliseconds.
+        format: a key of `EVENT_FORMATS`; by default that of the suffix, and tsv for a stream.
 
     >>> import io
     >>> text = io.StringIO()
@@ -139,54 +90,139 @@ def write_events(
     b.wav||||
     <BLANKLINE>
     """
-    by_file = {name: sorted(events) for name, events in events_by_file.items()}
+    by_file = EventTable(
+        {name: list(events) for name, events in events_by_file.items()},
+        getattr(events_by_file, "durations", None),
+        getattr(events_by_file, "starts", None),
+    )
     scored = any(event.score is not None for events in by_file.values() for event in events)
-    rows = []
-    for name, events in by_file.items():
-        if not name:
-            raise DataError("Cannot write events of a file without a name; name every file.")
-        if not events:
-            rows.append([name, "", "", "", ""])
-        for event in events:
-            onset, offset = f"{event.onset + 0.0:.{decimals}f}", f"{event.offset:.{decimals}f}"
-            if event.onset < 0 or onset == offset:
-                # Read back, the first would be refused and the second dropped.
-                why = "it begins before the clip" if event.onset < 0 else "its length rounds to 0"
-                raise DataError(f"Cannot write {event} of {name} with {decimals} decimals: {why}.")
-            score = "" if event.score is None else f"{event.score:.6g}"
-            rows.append([name, onset, offset, event.label, score])
-    columns = [*STRONG_COLUMNS, "score"]
-    width = len(columns) if scored else len(STRONG_COLUMNS)
-    write_table(target, columns[:width], (row[:width] for row in rows))
+    layout = Layout(decimals, scored, bool(by_file.starts))
+    if is_folder(target):
+        if format is None:
+            raise SettingError(
+                f"{source_name(target)} is a folder: name the format of its files, "
+                f"{', '.join(EVENT_FORMATS)}."
+            )
+        choose_format("", format)
+        files = event_files(Path(source_name(target)), by_file, format)
+        for name, path in files.items():
+            one = EventTable({name: by_file[name]}, by_file.durations, by_file.starts)
+            make_folder(path.parent)
+            write_text(path, encode_events(one, layout, format))
+        return
+    if isinstance(target, str | os.PathLike) or format is not None:
+        format = choose_format(source_name(target), format)
+    write_text(target, encode_events(by_file, layout, format or "tsv"))
 
 
-def read_seconds(text: str, name: str, where: str) -> float:
-    """Return the time in `text`; `name` and `where` are for the error message.
+def encode_events(table: EventTable, layout: Layout, format: str) -> str | bytes:
+    r"""Return the content of a file of events.
 
-    >>> read_seconds("2.5", "onset", "a.tsv:1")
-    2.5
+    >>> encode_events(EventTable({"a.wav": [Event(0.5, 2, "dog")]}), Layout(), "rttm")
+    'SPEAKER a.wav 1 0.500 1.500 <NA> <NA> dog <NA> <NA>\n'
     """
-    seconds = read_number(text, name, where)
-    if seconds < 0:
-        raise DataError(
-            f"{where}: the {name} {text} is negative. Times are seconds from the start of the clip."
+    own = EVENT_FORMATS[format]
+    if not own.holds_many and len(table) != 1:
+        raise SettingError(
+            f"A file of the format {format} holds one recording. Got {len(table)}: write to a "
+            "folder, which gets one file per recording."
         )
-    return seconds
+    return own.encode(layout.rounded(table), layout)
 
 
-def read_number(text: str, name: str, where: str) -> float:
-    """Return the finite number in `text`; `name` and `where` are for the error message.
+def event_files(folder: Path, names: Iterable[str], format: str) -> dict[str, Path]:
+    """Return the name of each recording -> its file in a folder of one file per recording.
 
-    >>> read_number("-0.5", "score", "a.tsv:1")
-    -0.5
+    >>> event_files(Path("out"), ["street/a.wav", "b.wav", "b.ogg"], "textgrid")["b.wav"].as_posix()
+    'out/b.wav.TextGrid'
+    """
+    names = list(names)
+    suffix = EVENT_FORMATS[format].suffixes[0]
+    count = Counter(stem_of(name_inside(name)) for name in names)
+    files: dict[str, Path] = {}
+    of_file: dict[Path, str] = {}
+    for name in names:
+        inside = name_inside(name)
+        stem = stem_of(inside)
+        path = folder / f"{stem if count[stem] == 1 else inside}{suffix}"
+        other = of_file.setdefault(path, name)
+        if other != name:
+            raise DataError(
+                f"The recordings {other!r} and {name!r} would have the same file {path}. Pass "
+                "them with other paths."
+            )
+        files[name] = path
+    return files
+
+
+def is_folder(target: object) -> bool:
+    """Return whether a target is a folder: it exists as one, or ends with a slash.
+
+    >>> is_folder("found/"), is_folder("found.tsv")
+    (True, False)
+    """
+    if not isinstance(target, str | os.PathLike):
+        return False
+    return os.fspath(target).endswith(("/", os.sep)) or os.path.isdir(target)  # noqa: PTH112 - a name that is too long is no folder
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; raise `DataError` if it cannot be made.
+
+    >>> make_folder(Path("."))
     """
     try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"Cannot make the folder {folder}: {error.strerror}.") from error
+
+
+def event_format(source: Source) -> str:
+    """Return the format that a file is read in: by its suffix, or by its first lines.
+
+    >>> event_format("found.json")
+    'json'
+    """
+    guessed = format_of_suffix(source_name(source))
+    is_text = guessed is None or source_name(source).lower().endswith(".txt")
+    if is_text and isinstance(source, str | os.PathLike):
+        try:
+            with Path(source).open("rb") as file:
+                head = file.read(_HEAD).decode(errors="replace")
+                return recognise_format(head) if head.strip() else guessed or "tsv"
+        except OSError as error:
+            raise DataError(
+                f"Cannot read the table {source}: {error.strerror or error}."
+            ) from error
+    return guessed or "tsv"
+
+
+def _read_folder(folder: Path, format: str | None) -> EventTable:
+    if format is not None:
+        choose("event format", format, EVENT_FORMATS)
+    known = [format] if format else list(EVENT_FORMATS)
+    suffixes = tuple(x.lower() for own in known for x in EVENT_FORMATS[own].suffixes)
+    paths = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.name.lower().endswith(suffixes) and not path.name.startswith(".") and path.is_file()
+    )
+    if not paths:
         raise DataError(
-            f"{where}: the {name} {text!r} is not a number. "
-            f"A row is {', '.join(STRONG_COLUMNS)}, with times in seconds such as 2.345."
+            f"{folder} has no file of events; their suffixes are {', '.join(suffixes)}."
         )
-    return number
+    table = EventTable()
+    for path in paths:
+        own_format = format or event_format(path)
+        own = EVENT_FORMATS[own_format].read(path)
+        table.n_dropped += own.n_dropped
+        for name, events in own.items():
+            # Named after its file, the recording is in the same sub folder.
+            named_after = name == recording_of(path, EVENT_FORMATS[own_format].suffixes)
+            full = (path.relative_to(folder).parent / name).as_posix() if named_after else name
+            if full in table:
+                raise DataError(f"{path}: the recording {full!r} is in another file of {folder}.")
+            table[full] = events
+            if name in own.durations:
+                table.durations[full] = own.durations[name]
+    return table

@@ -167,3 +167,13 @@ def _with_and_without_y(name: str) -> list[str]:
 def _fold(name: str) -> str:
     # macOS writes é as two code points in file names; tables have one.
     return unicodedata.normalize("NFC", PurePosixPath(name).as_posix()).casefold()
+
+
+def name_inside(name: str) -> str:
+    """Return a name as a path inside a folder: without a root, and without `..`.
+
+    >>> name_inside("street/a.wav"), name_inside("/data/a.wav"), name_inside("../a.wav")
+    ('street/a.wav', 'data/a.wav', 'a.wav')
+    """
+    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "//", "..")]
+    return "/".join(parts) or "recording"

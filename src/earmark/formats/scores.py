@@ -1,17 +1,23 @@
-"""Frame-level scores of many files <-> a folder of tables, one table per file.
+"""Frame-level scores of many files <-> a folder with one file of scores for each.
 
-Conventions: the folder is that of sed_scores_eval: the scores of `a.wav` are in `a.tsv`, tab
-separated, with the columns `onset`, `offset` and one per class. Sub folders are kept. Any finite
-number is a score, a logit as well as a probability. Numbers are written so that they come back to
-the last bit, and scores on a frame grid can be decoded again; the format has no clip-level scores.
-`FrameScores` are in `earmark.frames`.
+Conventions: by default the folder is that of sed_scores_eval: the scores of `a.wav` are in `a.tsv`,
+tab separated, with the columns `onset`, `offset` and one per class. `a.parquet` has the same
+columns; `a.npz` has the arrays `scores` (frames, classes), `edges` (frames + 1,), `labels` and,
+which the others have no place for, `clip_scores` (frames, classes). Sub folders are kept. Any
+finite number is a score, a logit as well as a probability. Numbers are written so that they come
+back to the last bit, and scores on a frame grid can be decoded again. `FrameScores` are in
+`earmark.frames`.
 
 A file is known by its name without suffix (see `earmark.formats.names`), so that `a.wav` in a
 reference finds `a.tsv`. Two names that differ only in their suffix are refused.
 """
 
+import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -19,12 +25,15 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import ArrayLike
 
-from earmark.errors import DataError, SettingError
+from earmark.errors import DataError, SettingError, choose
 from earmark.files import atomic_write
 from earmark.formats.names import stem_of, stems_of
-from earmark.frames import FrameGrid, FrameScores, Reals
+from earmark.formats.parquet import parquet_columns, read_parquet_arrays, write_parquet
+from earmark.formats.registry import format_of_suffix
+from earmark.frames import Floats, FrameGrid, FrameScores, Reals
 
 _TIMES = ("onset", "offset")
+_ZIP = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
 
 
 class ScoreTable(Mapping[str, FrameScores]):
@@ -73,7 +82,7 @@ class ScoreTable(Mapping[str, FrameScores]):
 
 
 def read_scores(folder: str | os.PathLike[str]) -> ScoreTable:
-    """Return the scores of all tables `*.tsv` in a folder and its sub folders.
+    """Return the scores of all files in a folder and its sub folders, in any of `SCORE_FORMATS`.
 
     >>> import tempfile
     >>> scores = {"a.wav": FrameScores([[0.1 + 0.2]], ["dog"], edges=[0, 1 / 3])}
@@ -83,14 +92,19 @@ def read_scores(folder: str | os.PathLike[str]) -> ScoreTable:
     0.30000000000000004
     """
     root = Path(folder)
-    paths = sorted(path for path in root.rglob("*.tsv") if not path.name.startswith("."))
+    readers = {own.suffix: own.read for own in SCORE_FORMATS.values()}
+    paths = sorted(
+        path
+        for path in root.rglob("*")
+        if path.suffix in readers and not path.name.startswith(".") and path.is_file()
+    )
     if not paths:
-        what = "has no tables *.tsv" if root.is_dir() else "is no folder"
+        what = f"has no tables *{', *'.join(readers)}" if root.is_dir() else "is no folder"
         raise DataError(f"{root} {what}. The scores of a.wav are expected in {root / 'a.tsv'}.")
     labels: tuple[str, ...] = ()
     scores: dict[str, FrameScores] = {}
     for path in paths:
-        own = _read_table(path)
+        own = readers[path.suffix](path)
         if scores and own.labels != labels:
             raise DataError(
                 f"{path}:1: the classes are {', '.join(own.labels)}, but those of {paths[0]} are "
@@ -98,12 +112,45 @@ def read_scores(folder: str | os.PathLike[str]) -> ScoreTable:
             )
         labels = own.labels
         # of the whole name: without .tsv it is a name that may have a suffix of its own
-        scores[path.relative_to(root).with_suffix("").as_posix()] = own
+        name = path.relative_to(root).with_suffix("").as_posix()
+        if name in scores:
+            raise DataError(f"{path}: the scores of {name!r} are there in two formats; keep one.")
+        scores[name] = own
     return ScoreTable(labels, scores)
 
 
-def write_scores(folder: str | os.PathLike[str], scores: ScoreTable) -> None:
-    r"""Write one table per file; each appears when it is complete.
+def has_scores(folder: str | os.PathLike[str]) -> bool:
+    """Return whether a folder holds frame-level scores, and not one file of events per recording.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_scores(folder, ScoreTable(["dog"], {"a.wav": ([0, 1], [[0.5]])}))
+    ...     has_scores(folder)
+    True
+    """
+    path = next((path for path in Path(folder).rglob("*") if _is_events(path)), None)
+    return path is None
+
+
+def _is_events(path: Path) -> bool:
+    """Return whether a file has a suffix of events; a table has scores if onsets come first."""
+    if path.name.startswith(".") or not path.is_file() or format_of_suffix(path.name) is None:
+        return False
+    if path.suffix.lower() == ".parquet":
+        return parquet_columns(path)[:2] != [*_TIMES]
+    if path.suffix.lower() != ".tsv":
+        return True
+    with path.open("rb") as file:
+        return not file.read(16).removeprefix(b"\xef\xbb\xbf").startswith(b"onset\toffset")
+
+
+def write_scores(folder: str | os.PathLike[str], scores: ScoreTable, format: str = "tsv") -> None:
+    r"""Write one file of scores for each; it appears when it is complete.
+
+    Args:
+        folder: made if it is missing.
+        scores: of the files.
+        format: a key of `SCORE_FORMATS`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -114,19 +161,86 @@ def write_scores(folder: str | os.PathLike[str], scores: ScoreTable) -> None:
     0.0|0.5|0.25
     """
     root = Path(folder)
-    header = "\t".join([*_TIMES, *scores.labels])
+    own_format = SCORE_FORMATS[choose("score format", format, SCORE_FORMATS)]
     for name, own in scores.items():
         place = PurePosixPath(name)
         if place.is_absolute() or ".." in place.parts or not place.name:
             raise DataError(f"Cannot write the scores of {name!r}: its table would leave {root}.")
-        rows = np.column_stack([own.edges[:-1], own.edges[1:], own.scores]).tolist()
-        lines = [header, *("\t".join(map(repr, row)) for row in rows), ""]
-        path = root / f"{name}.tsv"
+        path = root / f"{name}{own_format.suffix}"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"Cannot make the folder {path.parent}: {error.strerror}.") from error
-        atomic_write(path, "\n".join(lines).encode())
+        atomic_write(path, own_format.encode(own))
+
+
+def _table_bytes(scores: FrameScores) -> bytes:
+    header = "\t".join([*_TIMES, *scores.labels])
+    rows = np.column_stack([scores.edges[:-1], scores.edges[1:], scores.scores]).tolist()
+    return "\n".join([header, *("\t".join(map(repr, row)) for row in rows), ""]).encode()
+
+
+def _npz_bytes(scores: FrameScores) -> bytes:
+    arrays = {"scores": scores.scores, "edges": scores.edges, "labels": np.array(scores.labels)}
+    if scores.clip_scores is not None:
+        arrays["clip_scores"] = scores.clip_scores
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    return buffer.getvalue()
+
+
+def _read_npz(path: Path) -> FrameScores:
+    try:
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise ValueError("it is one array")
+            arrays = {name: file[name] for name in file.files}
+        labels = tuple(str(label) for label in arrays["labels"])
+        scores, edges = arrays["scores"], np.asarray(arrays["edges"], np.float64)
+        if scores.dtype.kind != "f" or edges.ndim != 1 or len(edges) < 2:
+            raise ValueError("scores must be floats, with one edge more than frames")
+        _check_labels(labels, f"{path}: the labels")
+        return _on_grid(scores, labels, edges, arrays.get("clip_scores"))
+    except KeyError as error:
+        raise DataError(f"{path} has no array {error}; it needs scores, edges, labels.") from error
+    except (OSError, ValueError, TypeError, EOFError, MemoryError, SyntaxError, *_ZIP) as error:
+        raise DataError(f"Cannot read the scores {path}: {str(error)[:200]}.") from error
+
+
+def _parquet_bytes(scores: FrameScores) -> bytes:
+    both = sorted({*_TIMES} & {*scores.labels})
+    if both:
+        raise DataError(f"Parquet has one column {both[0]!r}: a class cannot have that name.")
+    columns = dict(zip(_TIMES, (scores.edges[:-1], scores.edges[1:]), strict=True))
+    columns |= zip(scores.labels, np.ascontiguousarray(scores.scores.T), strict=True)
+    return write_parquet(columns)
+
+
+def _read_parquet(path: Path) -> FrameScores:
+    columns = read_parquet_arrays(path)
+    labels = tuple(columns)[2:]
+    if tuple(columns)[:2] != _TIMES or not labels or not len(columns["onset"]):
+        raise DataError(
+            f"{path}: the columns must be onset, offset and classes, of one row or more."
+        )
+    _check_labels(labels, f"{path}: the columns")
+    onsets, offsets = (columns[name].astype(np.float64) for name in _TIMES)
+    if not (onsets[1:] == offsets[:-1]).all():
+        raise DataError(f"{path}: frames must lie end to end, each from the offset before.")
+    scores = np.column_stack([columns[label] for label in labels])
+    return _on_grid(scores, labels, np.append(onsets, offsets[-1]))
+
+
+def _on_grid(
+    scores: Floats, labels: tuple[str, ...], edges: Reals, clip_scores: Floats | None = None
+) -> FrameScores:
+    """Return scores on the grid that their edges lie on, if there is one."""
+    grid = _find_grid(edges[:-1], float(edges[-1]))
+    if grid is not None and len(scores) == len(edges) - 1:
+        end = float(edges[-1])
+        return FrameScores(scores, labels, grid, duration=end, clip_scores=clip_scores)
+    return FrameScores(scores, labels, edges=edges, clip_scores=clip_scores)
 
 
 def _read_table(path: Path) -> FrameScores:
@@ -149,11 +263,7 @@ def _read_table(path: Path) -> FrameScores:
         table = np.full((0, len(columns)), np.nan)
     if not (len(table) and np.isfinite(table).all() and _is_end_to_end(table)):
         raise _find_fault(path, lines, columns)
-    onsets, end = table[:, 0], float(table[-1, 1])
-    grid = _find_grid(onsets, end)
-    if grid is not None:
-        return FrameScores(table[:, 2:], labels, grid, duration=end)
-    return FrameScores(table[:, 2:], labels, edges=np.append(onsets, end))
+    return _on_grid(table[:, 2:], labels, np.append(table[:, 0], table[-1, 1]))
 
 
 def _find_grid(onsets: Reals, end: float) -> FrameGrid | None:
@@ -226,3 +336,23 @@ def _check_labels(labels: tuple[str, ...], where: str) -> None:
         raise DataError(
             f"{where} must name each class once, without space around. Got {list(labels)}."
         )
+
+
+@dataclass(frozen=True)
+class ScoreFormat:
+    """How the frame-level scores of a file are stored.
+
+    >>> SCORE_FORMATS["npz"].suffix
+    '.npz'
+    """
+
+    suffix: str
+    encode: Callable[[FrameScores], bytes]
+    read: Callable[[Path], FrameScores]
+
+
+SCORE_FORMATS: dict[str, ScoreFormat] = {
+    "tsv": ScoreFormat(".tsv", _table_bytes, _read_table),
+    "npz": ScoreFormat(".npz", _npz_bytes, _read_npz),
+    "parquet": ScoreFormat(".parquet", _parquet_bytes, _read_parquet),
+}

@@ -30,7 +30,7 @@ COLUMNS = {
     "fold": ("fold",),
     "duration": ("duration", "length", "seconds"),
 }
-_COLUMN_OF = {name: column for column, names in COLUMNS.items() for name in names}
+COLUMN_OF = {name: column for column, names in COLUMNS.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def read_table(source: Source) -> Table:
     >>> table.columns, table.rows[0].fields, table.rows[0].where
     (('onset', 'offset', 'filename'), ('0.5', '1.0', 'a.wav'), '<text>:2')
     """
-    name, text = _read_text(source)
+    name, text = read_text(source)
     separator = "\t" if "\t" in text else ","
     rows = [
         Row(f"{name}:{number}", _split(line, separator, f"{name}:{number}"), separator)
@@ -117,30 +117,85 @@ def write_table(target: Source, columns: Sequence[str], rows: Iterable[Sequence[
     >>> text.getvalue()
     'filename\tevent_labels\na.wav\tdog,cat\n'
     """
-    name = _name(target)
-    buffer = io.StringIO()
+    name = source_name(target)
     separator = "," if name.lower().endswith(".csv") else "\t"
+    write_text(target, table_text(columns, rows, separator, name))
+
+
+def table_text(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], separator: str, name: str
+) -> str:
+    r"""Return a header and rows as text; `name` is that of the table, for error messages.
+
+    >>> table_text(["filename", "event_label"], [["a.wav", "dog, cat"]], ",", "a.csv")
+    'filename,event_label\na.wav,"dog, cat"\n'
+    """
+    buffer = io.StringIO()
     writer = csv.writer(buffer, delimiter=separator, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
         for field in row:
-            _check_field(field, name)
+            check_field(field, name)
         writer.writerow(row)
+    return buffer.getvalue()
+
+
+def write_text(target: Source, content: str | bytes) -> None:
+    r"""Write text or bytes to a path, atomically, or to an open stream.
+
+    >>> text = io.StringIO()
+    >>> write_text(text, "a\n")
+    >>> text.getvalue()
+    'a\n'
+    """
     if isinstance(target, str | os.PathLike):
-        atomic_write(Path(target), buffer.getvalue().encode())
+        atomic_write(Path(target), encode_text(content, source_name(target)))
+    elif isinstance(content, str):
+        target.write(content)
+    elif hasattr(target, "buffer"):
+        target.flush()
+        target.buffer.write(content)
     else:
-        target.write(buffer.getvalue())
+        raise DataError(
+            f"Cannot write to {source_name(target)}: the format is binary. Pass a path instead."
+        )
 
 
-def _name(source: Source) -> str:
+def encode_text(content: str | bytes, name: str) -> bytes:
+    r"""Return the content of a file as bytes; raise if a file name in it is not Unicode.
+
+    >>> encode_text("dog\n", "a.tsv")
+    b'dog\n'
+    """
+    if isinstance(content, bytes):
+        return content
+    try:
+        return content.encode()
+    except UnicodeEncodeError as error:
+        wrong = content[max(0, error.start - 30) : error.end + 30]
+        raise DataError(
+            f"Cannot write {wrong!r} to {name}: it is not valid Unicode. Rename the file."
+        ) from error
+
+
+def source_name(source: Source) -> str:
+    """Return the path of a file, or the name of a stream.
+
+    >>> source_name(Path("a.tsv")), source_name(io.StringIO())
+    ('a.tsv', '<text>')
+    """
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
     return str(getattr(source, "name", "<text>"))
 
 
-def _read_text(source: Source) -> tuple[str, str]:
-    """Return the name and the whole text, without byte order mark and with LF line ends."""
-    name = _name(source)
+def read_text(source: Source) -> tuple[str, str]:
+    r"""Return the name and the whole text, without byte order mark and with LF line ends.
+
+    >>> read_text(io.StringIO("a\r\nb"))
+    ('<text>', 'a\nb')
+    """
+    name = source_name(source)
     try:
         text = (
             Path(source).read_text(encoding="utf-8")
@@ -170,27 +225,26 @@ def _split(line: str, separator: str, where: str) -> tuple[str, ...]:
 def _header(row: Row) -> tuple[str, ...] | None:
     """Return the columns that the first row names, or None if it is a row of data."""
     names = [field.strip().lower().replace(" ", "_") for field in row.fields]
-    known = [_COLUMN_OF[name] for name in names if name in _COLUMN_OF]
+    known = [COLUMN_OF[name] for name in names if name in COLUMN_OF]
     if "filename" not in known and len(set(known)) < 2:
         return None
     for column in known:
         if known.count(column) > 1:
-            twice = [name for name in names if _COLUMN_OF.get(name) == column]
+            twice = [name for name in names if COLUMN_OF.get(name) == column]
             raise DataError(
                 f"{row.where}: the header names the column {column!r} more than once "
                 f"({', '.join(twice)}). Keep one of them."
             )
-    return tuple(_COLUMN_OF.get(name, name) for name in names)
+    return tuple(COLUMN_OF.get(name, name) for name in names)
 
 
-def _check_field(field: str, name: str) -> None:
-    """Raise if `field` would be read back differently."""
+def check_field(field: str, name: str) -> None:
+    """Raise if `field` would be read back differently.
+
+    >>> check_field("Air horn, truck horn", "a.tsv")
+    """
     if field != field.strip() or any(sign in field for sign in "\t\r\n"):
         raise DataError(
             f"Cannot write {field!r} to {name}: a name or label must not contain a tab or a "
             f"line end, nor begin or end with a space."
         )
-    try:
-        field.encode()
-    except UnicodeEncodeError as error:
-        raise DataError(f"Cannot write {field!r} to {name}: it is not valid Unicode.") from error

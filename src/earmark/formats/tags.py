@@ -9,6 +9,8 @@ tags. These layouts are read; rows of the same clip are merged:
     filename  onset  offset  label      one label per row (DCASE 2017 ground truth); 0 to 0: no tag
     id, start, end, "labels", "ids"     DCASE 2017 lists; the clip is {id}_{start}_{end}.wav
 
+Any other event format (`earmark.formats.registry`) has the tags of its events.
+
 Labels may contain commas ("Air horn, truck horn"). If the known labels are given, a joined list is
 resolved against them, longest first. Otherwise a comma separates labels unless a space follows, as
 in DESED and DCASE; a list that could be read both ways is an error.
@@ -20,7 +22,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from earmark.errors import DataError, choose
-from earmark.formats.events import STRONG_COLUMNS, read_seconds
+from earmark.formats.event_table import STRONG_COLUMNS, read_seconds
+from earmark.formats.events import event_format, read_events
 from earmark.formats.tables import Row, Source, read_table, write_table
 
 _OFFICIAL_COLUMNS = ("id", "start", "end", "event_labels", "ids")
@@ -50,6 +53,12 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
     >>> read_tags(io.StringIO("-5Qr,60.000,70.000,\"Fire engine, fire truck,Car\",\"/m/1,/m/2\""))
     {'-5Qr_60.000_70.000.wav': ('Car', 'Fire engine, fire truck')}
     """
+    if event_format(source) not in ("tsv", "csv"):
+        events = read_events(source)
+        by_file = {name: {event.label for event in own} for name, own in events.items()}
+        for name, own in by_file.items():
+            _check_known(own, labels, f"{source}, {name}")
+        return TagTable({name: tuple(sorted(own)) for name, own in by_file.items()})
     table = read_table(source)
     table.require("filename", "event_labels" if _is_joined(table.columns or ()) else "event_label")
     by_length = None if labels is None else sorted(labels, key=lambda label: (-len(label), label))

@@ -66,7 +66,14 @@ class FileEvents(dict[str, list[Event]]):
 
 
 class FileResult(NamedTuple):
-    """A recording of many: its events and its seconds, or the error if it could not be read.
+    """What was found in one of many recordings, or the error why it cannot be used.
+
+    Args:
+        name: of the recording.
+        events: in order of time; none if there is an error.
+        duration: of the recording in seconds; 0 if there is an error.
+        scores: frame-level scores, if they were asked for.
+        error: why the recording cannot be used.
 
     >>> FileResult("a.wav", [Event(0, 1, "dog")], 10.0).error is None
     True
@@ -491,21 +498,23 @@ def recording_durations(recordings: PathLike | Iterable[PathLike]) -> dict[str, 
 def name_recordings(recordings: PathLike | Iterable[PathLike]) -> dict[str, Path]:
     """Return the name of each recording -> its path, as a table of events would name it.
 
-    Recordings of a folder have names relative to it; a file has its own name.
+    Recordings of a folder have names relative to it; a file has its own name. If two recordings
+    would have the same name, all are named by their path as given.
 
     >>> name_recordings("street/a.wav")
     {'a.wav': PosixPath('street/a.wav')}
+    >>> list(name_recordings(["street/a.wav", "home/a.wav"]))
+    ['street/a.wav', 'home/a.wav']
     """
     if isinstance(recordings, str | os.PathLike):
         recordings = [recordings]
-    files: dict[str, Path] = {}
+    short: dict[Path, str] = {}
     for path in map(Path, recordings):
         for file in find_audio(path) if path.is_dir() else [path]:
             name = file.relative_to(path).as_posix() if path.is_dir() else file.name
-            if files.setdefault(name, file) != file:
-                raise DataError(
-                    f"{files[name]} and {file} have the same name; detect them separately."
-                )
-    if not files:
+            short.setdefault(file, name)
+    if not short:
         raise DataError("There is no recording to detect in.")
-    return files
+    if len(set(short.values())) < len(short):
+        return {file.as_posix(): file for file in short}
+    return {name: file for file, name in short.items()}

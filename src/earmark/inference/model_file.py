@@ -28,7 +28,7 @@ from earmark.inference.decoding import Decoding
 from earmark.inference.member import WINDOW, Member
 from earmark.nn.network import Network, NetworkConfig
 from earmark.nn.networks import read_network
-from earmark.tensors import load_tensors, save_tensors
+from earmark.tensors import checksum, load_tensors, save_tensors
 
 FORMAT = 4  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
@@ -244,14 +244,25 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     """Write the file; return its path."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    about, weights = _content(bundle)
+    save_tensors(target, weights, about)
+    return target
+
+
+def bundle_checksum(bundle: Bundle) -> str:
+    """Return the checksum of a model: two that differ in anything that is saved differ in it."""
+    about, weights = _content(bundle)
+    return checksum(about, {name: value.detach().cpu() for name, value in weights.items()})
+
+
+def _content(bundle: Bundle) -> tuple[str, dict[str, Tensor]]:
     about = json.dumps(bundle.describe(), sort_keys=True, ensure_ascii=False)
     weights = {
         f"{number}.{name}": value
         for number, member in enumerate(bundle.members)
         for name, value in member.weights.items()
     }
-    save_tensors(target, weights, about)
-    return target
+    return about, weights
 
 
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:

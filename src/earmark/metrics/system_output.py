@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from earmark.errors import DataError, SettingError
-from earmark.formats.events import Event, EventTable, read_events, read_seconds
+from earmark.formats.events import Event, EventTable, event_format, read_events, read_seconds
 from earmark.formats.names import rename_files, stem_of
-from earmark.formats.scores import ScoreTable, read_scores
+from earmark.formats.scores import ScoreTable, has_scores, read_scores
 from earmark.formats.tables import read_table
 from earmark.formats.tags import TagTable, read_tags
 from earmark.metrics.clip import tags_of
@@ -124,8 +124,8 @@ def read_system_output(
     r"""Read the output of a system, or the reference, from files.
 
     Args:
-        path: a table of events or of tags, or a folder of frame-level scores. A table without an
-            onset column holds tags.
+        path: events in any format, a table of tags, a folder of frame-level scores, or a folder of
+            events. A table without an onset column holds tags.
         scores: a folder of frame-level scores that goes with the table.
         weak: read the table as tags, whatever its columns.
 
@@ -143,9 +143,12 @@ def read_system_output(
                 f"{name} is a folder of frame-level scores, so it cannot be combined with the "
                 f"scores in {scores}. Pass a table of events or tags instead of {name}."
             )
-        return SystemOutput(name, scores=read_scores(path))
+        if has_scores(path):
+            return SystemOutput(name, scores=read_scores(path))
+        return SystemOutput(name, events=read_events(path))
     frame_scores = None if scores is None else read_scores(scores)
-    columns = None if weak else read_table(path).columns
+    is_table = event_format(path) in ("tsv", "csv")
+    columns = read_table(path).columns if is_table and not weak else None
     if weak or (columns is not None and "onset" not in columns):
         return SystemOutput(name, tags=read_tags(path), scores=frame_scores)
     return SystemOutput(name, events=read_events(path), scores=frame_scores)

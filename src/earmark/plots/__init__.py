@@ -9,9 +9,11 @@ horizontal axis is seconds unless a title states otherwise.
                 events over recall, reliability
     runs        every run of a comparison as a dot; differences with their intervals; one clip as
                 several networks see it
+    detections  a picture of what was detected in each of many recordings
     evaluation  all pictures of an evaluation, in a folder
 """
 
+from earmark.plots.detections import DetectionPlots
 from earmark.plots.evaluation import draw_evaluation
 from earmark.plots.figure import save
 from earmark.plots.network import (
@@ -32,6 +34,7 @@ from earmark.plots.scores import (
 )
 
 __all__ = [
+    "DetectionPlots",
     "draw_evaluation",
     "plot_class_scores",
     "plot_confusion",

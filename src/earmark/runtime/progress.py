@@ -17,27 +17,36 @@ class ProgressBar:
         total: number of items.
         done: number of items that are done already.
         shown: False never shows the bar.
+        detail: a text beside the bar, in place of the number of items.
 
     >>> with ProgressBar("clips", total=3, shown=False) as bar:
     ...     for _ in range(3):
     ...         bar.advance()
     """
 
-    def __init__(self, description: str, total: int, done: int = 0, shown: bool = True) -> None:
+    def __init__(
+        self,
+        description: str,
+        total: int,
+        done: int = 0,
+        shown: bool = True,
+        detail: str | None = None,
+    ) -> None:
         self._bar: Any = None
         if shown and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-            columns = ("{task.description}", BarColumn(), MofNCompleteColumn())
+            count = MofNCompleteColumn() if detail is None else "{task.fields[detail]}"
+            columns = ("{task.description}", BarColumn(), count)
             console = Console(stderr=True)
             self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
-            self._task = self._bar.add_task(description, total=total, completed=done)
+            self._task = self._bar.add_task(description, total=total, completed=done, detail=detail)
 
-    def advance(self, n_items: int = 1) -> None:
+    def advance(self, n_items: int = 1, detail: str | None = None) -> None:
         """Count `n_items` more as done."""
         if self._bar is not None:
-            self._bar.advance(self._task, n_items)
+            self._bar.update(self._task, advance=n_items, detail=detail)
 
     def move_to(self, done: int) -> None:
         """Set the number of items that are done."""

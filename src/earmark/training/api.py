@@ -20,7 +20,7 @@ from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError, choose
-from earmark.formats.events import read_events
+from earmark.formats.events import event_format, read_events
 from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
@@ -508,7 +508,7 @@ def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
 
 def _folds_of(table: PathLike, files: Sequence[str]) -> list[str] | None:
     """Return the fold of each file; None where the table has no such column, or one fold."""
-    if Path(table).is_dir():
+    if Path(table).is_dir() or event_format(table) not in ("tsv", "csv"):
         return None
     rows = read_table(table)
     if "fold" not in (rows.columns or ()):
