@@ -35,6 +35,23 @@ AudioOption = Annotated[
 ValidAudioOption = Annotated[
     Path | None, typer.Option(help="Folder of the validation recordings, if it is another one.")
 ]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="COLUMN",
+        help="Column of the tables, such as speaker or place, that training and validation must "
+        "not share.",
+    ),
+]
+GroupPatternOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group-pattern",
+        metavar="REGEX",
+        help="The same from file names: '^([^_]+)_' is what comes before the first _.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BundledOption = Annotated[
     Path | None,

@@ -36,11 +36,14 @@ _JOINED_NAME = re.compile(r"\.(wav|flac|ogg|mp3|opus|aiff?|m4a)\s*[;|,]", re.I)
 class TagTable(dict[str, tuple[str, ...]]):
     """File name -> its tags, sorted; `n_dropped` counts rows of zero length, which are no tags.
 
+    `columns` are those that the header of the table names.
+
     >>> TagTable({"a.wav": ("dog",)}).n_dropped
     0
     """
 
     n_dropped: int = 0
+    columns: tuple[str, ...] = ()
 
 
 def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
@@ -93,8 +96,38 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
         if split_at:
             logger.info("%s: labels are separated by %r.", table.name, split_at)
     found_tags = TagTable({name: tuple(sorted(of_clip)) for name, of_clip in tags.items()})
-    found_tags.n_dropped = n_dropped
+    found_tags.n_dropped, found_tags.columns = n_dropped, table.columns or ()
     return found_tags
+
+
+def read_groups(source: Source, column: str) -> dict[str, str]:
+    r"""Return the group of each clip, such as its speaker, from a column of a table.
+
+    Args:
+        source: a table with a header.
+        column: the name of the column; case does not matter.
+
+    >>> import io
+    >>> read_groups(io.StringIO("filename\tlabel\tSpeaker\na.wav\tdog\t7\n"), "speaker")
+    {'a.wav': '7'}
+    """
+    table = read_table(source)
+    name = column.strip().lower().replace(" ", "_")
+    if name not in (table.columns or ()):
+        has = f"the columns {', '.join(table.columns)}" if table.columns else "no header"
+        raise DataError(f"{table.name} has no column {column!r} of groups; it has {has}.")
+    groups: dict[str, str] = {}
+    for row in table.rows:
+        values = row.named(table.columns or ())
+        file, group = values["filename"], values[name]
+        if not group:
+            raise DataError(f"{row.where}: {file} has no {column}. Write one for every clip.")
+        if groups.setdefault(file, group) != group:
+            raise DataError(
+                f"{row.where}: {file} has the {column} {group!r}, and {groups[file]!r} in a row "
+                "above. A clip belongs to one group."
+            )
+    return groups
 
 
 def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:
