@@ -32,9 +32,9 @@ def doctor(
     from earmark.data.findings import render
     from earmark.data.manifest import Manifest
 
-    tables = [(manifest, audio)] + ([] if valid is None else [(valid, valid_audio or audio)])
     read = partial(Manifest.read, group=group, group_pattern=group_pattern)
-    report = examine(*(read(table, folder) for table, folder in tables))
+    valid_clips = None if valid is None else read(valid, valid_audio or audio)
+    report = examine(read(manifest, audio), valid_clips)
     if as_json:
         print_json(report.to_dict())
     else:
