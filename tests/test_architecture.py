@@ -34,7 +34,7 @@ LAYERS = {
     "nn": "errors config frames runtime pooling",
     "metrics": "errors formats",
     "plots": "errors files frames pooling formats metrics",
-    "inference": "errors config frames tensors runtime audio formats data nn metrics",
+    "inference": "errors config files frames tensors runtime audio formats data nn metrics",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
     "experiments": "errors config files frames runtime audio synth formats data metrics plots "

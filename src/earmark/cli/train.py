@@ -301,10 +301,11 @@ def info(
     as_json: JsonOption = False,
 ) -> None:
     """Print the description of a model file."""
-    from earmark.inference.model_file import BUNDLED, load_bundle
+    from earmark.inference.model_file import BUNDLED
+    from earmark.inference.onnx_file import open_bundle
 
     model = model or BUNDLED
-    about = load_bundle(model).describe()
+    about = open_bundle(model).describe()
     if as_json:
         print_json(about)
         return
