@@ -4,7 +4,6 @@ From the runs of defaults.toml on four kinds of data and of rates.toml, in bench
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from statistics import mean
 

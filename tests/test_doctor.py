@@ -10,8 +10,9 @@ import soundfile
 from rich.console import Console
 
 from earmark.audio.encode import write_audio
-from earmark.data.doctor import SEVERITIES, examine, inspect, low_rate_hint, render
+from earmark.data.doctor import examine, inspect, low_rate_hint
 from earmark.data.features import FeatureConfig
+from earmark.data.findings import SEVERITIES, render
 from earmark.data.manifest import Manifest
 from earmark.formats.tags import write_tags
 from earmark.training.settings import Settings
@@ -172,8 +173,8 @@ class TestRecordings:
         for path in folder.glob("*.wav"):
             write_audio(path, noise(int(path.stem)), 11025)
         finding = found(examine(manifest_of(folder)), "low sample rate")
-        assert "train with --set features.sample_rate=11000" in finding.sentence
-        typed = finding.sentence.partition("train with ")[2].rstrip(".").split("--set ")[1:]
+        assert finding.remedy == "Train with --set features.sample_rate=11000"
+        typed = finding.remedy.partition("Train with ")[2].split("--set ")[1:]
         chosen = Settings.load("fast", overrides=[x.strip() for x in typed]).features
         assert chosen.f_max == 5500
         hint = low_rate_hint(manifest_of(folder), FeatureConfig())
@@ -282,6 +283,7 @@ class TestReport:
         assert "and 20 more" in shown
         for finding in report.findings:
             assert finding.sentence in shown
+            assert finding.remedy and f"-> {finding.remedy}"[:60] in shown
 
     def test_without_findings_reports_no_problems(self, healthy):
         console = Console(file=io.StringIO(), width=120)

@@ -191,7 +191,13 @@ class TestStrongTables:
 
 
 class TestWeakTables:
-    @given(st.dictionaries(any_name, st.sets(any_label, max_size=4), max_size=4))
+    @given(
+        st.dictionaries(
+            any_name,
+            st.sets(any_label.filter(lambda label: not {*label} & {*";|"}), max_size=4),
+            max_size=4,
+        )
+    )
     def test_are_read_back_as_written(self, tags):
         stream = io.StringIO()
         write_tags(stream, tags)
@@ -211,6 +217,80 @@ class TestWeakTables:
         assert read_tags(text("a.wav\tdog,cat\nb.wav\n")) == expected
         assert read_tags(text('a.wav,"dog,cat"\nb.wav\n')) == expected
         assert read_tags(text("a.wav,dog,cat\nb.wav\n")) == expected
+
+    @pytest.mark.parametrize("sign", [";", "|", "; ", " | "])
+    def test_are_read_with_labels_that_semicolons_or_bars_separate(self, sign, caplog):
+        caplog.set_level("INFO", "earmark")
+        expected = {"a.wav": ("cat", "dog"), "b.wav": ()}
+        for header in ("filename\tevent_labels\n", ""):
+            assert read_tags(text(f"{header}a.wav\tdog{sign}cat\nb.wav\t\n")) == expected
+        assert read_tags(text(f"file,tags\na.wav,dog{sign}cat\nb.wav,\n")) == expected
+        assert read_tags(text(f"a.wav,dog{sign}cat\nb.wav\n")) == expected
+        assert f"labels are separated by '{sign.strip()}'" in caplog.text
+        long = {"a.wav": (AIR_HORN, "Car")}
+        assert read_tags(text(f"a.wav\tCar{sign}{AIR_HORN}\n")) == long
+        assert read_tags(text(f"a.wav\tCar{sign}{AIR_HORN}\n"), ["Car", AIR_HORN]) == long
+
+    def test_keep_a_known_label_with_a_separator_whole(self):
+        known = ["siren|police", "dog"]
+        table = "filename\tevent_labels\na.wav\tdog|siren|police\n"
+        assert read_tags(text(table), known) == {"a.wav": ("dog", "siren|police")}
+        one_each = "filename\tevent_label\na.wav\tsiren|police\n"
+        assert read_tags(text(one_each), known) == {"a.wav": ("siren|police",)}
+
+    @pytest.mark.parametrize(
+        "table",
+        [
+            "filename\tlabel\nb.wav\tdog\na.wav\tdog;cat\n",
+            "\nx.wav\t0\t1\tdog\na.wav\t0\t1\tdog;cat\n",
+        ],
+    )
+    def test_refuse_a_list_where_there_is_one_label_per_row(self, table):
+        with pytest.raises(DataError, match=r"<text>:3: 'dog;cat' .* Name the column event_labels"):
+            read_tags(text(table))
+
+    @pytest.mark.parametrize(
+        "table",
+        [
+            "filename;event_labels\na.wav;dog,cat\nb.wav;\n",
+            "\ufeffFile;Tags;Notes\r\na.wav;dog,cat;loud, far\r\nb.wav;;\r\n",
+            'filename;labels\n"a.wav";"dog,cat"\n"b.wav";\n',
+            "a.wav;dog,cat\nb.wav;\n",
+            'a.wav;"dog;cat"\nb.wav\n',
+            "a.wav;dog;cat\nb.wav\n",
+            "sep=;\nfilename;labels\na.wav;dog,cat\nb.wav;\n",
+            "a.wav;0,5;1,25;dog\na.wav;1,5;2;cat\nb.wav;;;\n",
+            "path,labels\na.wav,dog|cat\nb.wav,\n",
+            "clip\ttag\na.wav\tdog\na.wav\tcat\nb.wav\t\n",
+            "fname,split,positive_labels\na.wav,dev,dog;cat\nb.wav,dev,\n",
+            "filename,path,labels\na.wav,/x/a.wav,dog;cat\nb.wav,/x/b.wav,\n",
+        ],
+    )
+    def test_are_read_as_spreadsheets_and_other_tools_write_them(self, table):
+        assert read_tags(text(table)) == {"a.wav": ("cat", "dog"), "b.wav": ()}
+
+    def test_have_decimal_commas_in_semicolon_separated_events(self):
+        table = "filename;onset;offset;event_label;score\na.wav;0,5;1,25;Bell, small;0,75\n"
+        assert read_events(text(table)) == {"a.wav": [Event(0.5, 1.25, "Bell, small", 0.75)]}
+
+    @pytest.mark.parametrize(
+        ("table", "message"),
+        [
+            ("sound_id,animal\na.wav,dog\nb.wav,cat\n", r"<text>:1: .* names \('sound_id', 'an"),
+            ("\nlabels of\tmine\ndog\ta.wav\n", r"<text>:2: .* in column 2"),
+            ("path,animal\na.wav,dog\n", r"<text>:1: .*Write filename, event_labels"),
+            ("filename;animal\na.wav;dog\n", r"no column 'event_label'; it has .*'animal'"),
+            ("b.wav,cat\na.wav;dog\n", r"<text>:2: the file name 'a.wav;dog' seems to be more"),
+            ("path,clip,tags\na.wav,b.wav,dog\n", r"'filename' more than once \(path, clip\)"),
+        ],
+    )
+    def test_refuse_an_unknown_header_and_mixed_separators(self, table, message):
+        with pytest.raises(DataError, match=message):
+            read_tags(text(table))
+
+    def test_may_have_a_label_that_is_also_the_name_of_a_column(self):
+        table = "a.wav\tclip\nb.wav\trecording\n"
+        assert read_tags(text(table)) == {"a.wav": ("clip",), "b.wav": ("recording",)}
 
     def test_keep_labels_with_commas_whole(self):
         expected = {"a.wav": (AIR_HORN, "Car")}
@@ -244,7 +324,7 @@ class TestWeakTables:
         with pytest.raises(DataError, match="<text>:1"):
             read_tags(text(row))
 
-    @pytest.mark.parametrize("labels", [[""], [" dog", "cat"], ["a\tb"]])
+    @pytest.mark.parametrize("labels", [[""], [" dog", "cat"], ["a\tb"], ["a;b"], ["a|b"]])
     def test_are_not_written_if_they_could_not_be_read_back(self, labels):
         with pytest.raises(DataError):
             write_tags(io.StringIO(), {"a.wav": labels})

@@ -288,7 +288,7 @@ def pooled_length(n_frames: int, factor: int) -> int:
     >>> pooled_length(500, 4), pooled_length(501, 4)
     (125, 126)
     """
-    return -(-n_frames // factor)
+    return (n_frames + factor - 1) // factor  # no negative number: a traced graph truncates those
 
 
 def _as_floats(values: ArrayLike) -> Floats:

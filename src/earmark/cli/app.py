@@ -19,6 +19,7 @@ from typer.core import TyperCommand
 
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.runtime.cores import limit_spinning
+from earmark.runtime.extensions import import_extensions
 
 app = typer.Typer(
     name="earmark",
@@ -34,6 +35,23 @@ AudioOption = Annotated[
 ]
 ValidAudioOption = Annotated[
     Path | None, typer.Option(help="Folder of the validation recordings, if it is another one.")
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="COLUMN",
+        help="Column of the tables, such as speaker or place, that training and validation must "
+        "not share.",
+    ),
+]
+GroupPatternOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group-pattern",
+        metavar="REGEX",
+        help="The same from file names: '^([^_]+)_' is what comes before the first _.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BundledOption = Annotated[
@@ -103,6 +121,14 @@ def _options(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log details.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings and errors only.")] = False,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a module of yours, which registers networks or encoders; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     logger.handlers = [_StderrHandler()]
     logger.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
@@ -116,6 +142,7 @@ def _options(
 
     warnings.showwarning = show_warning
     warnings.simplefilter("always", EarmarkWarning)
+    import_extensions(imports or ())
 
 
 def main() -> None:

@@ -1,11 +1,20 @@
 """The command `earmark doctor`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from earmark.cli.app import AudioOption, JsonOption, ValidAudioOption, app, print_json
+from earmark.cli.app import (
+    AudioOption,
+    GroupOption,
+    GroupPatternOption,
+    JsonOption,
+    ValidAudioOption,
+    app,
+    print_json,
+)
 
 
 @app.command()
@@ -14,14 +23,18 @@ def doctor(
     valid: Annotated[Path | None, typer.Option(help="Table for validation.")] = None,
     audio: AudioOption = None,
     valid_audio: ValidAudioOption = None,
+    group: GroupOption = None,
+    group_pattern: GroupPatternOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check tables and recordings before training; exit with 1 if training cannot start."""
-    from earmark.data.doctor import examine, render
+    from earmark.data.doctor import examine
+    from earmark.data.findings import render
     from earmark.data.manifest import Manifest
 
-    train = Manifest.read(manifest, audio)
-    report = examine(train, None if valid is None else Manifest.read(valid, valid_audio or audio))
+    read = partial(Manifest.read, group=group, group_pattern=group_pattern)
+    valid_clips = None if valid is None else read(valid, valid_audio or audio)
+    report = examine(read(manifest, audio), valid_clips)
     if as_json:
         print_json(report.to_dict())
     else:

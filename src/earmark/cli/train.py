@@ -13,6 +13,8 @@ from earmark.cli.app import (
     AudioOption,
     DeviceOption,
     EncoderOption,
+    GroupOption,
+    GroupPatternOption,
     JsonOption,
     ModelOption,
     RegistryCommand,
@@ -34,6 +36,8 @@ def train(
     ] = None,
     audio: AudioOption = None,
     valid_audio: ValidAudioOption = None,
+    group: GroupOption = None,
+    group_pattern: GroupPatternOption = None,
     negatives: Annotated[
         list[Path] | None,
         typer.Option(help="Folder of recordings without any of the classes; may be repeated."),
@@ -111,6 +115,8 @@ def train(
             audio,
             out,
             valid_audio=valid_audio,
+            group=group,
+            group_pattern=group_pattern,
             negatives=negatives or (),
             valid_negatives=valid_negatives or (),
             strong=strong,
@@ -295,10 +301,11 @@ def info(
     as_json: JsonOption = False,
 ) -> None:
     """Print the description of a model file."""
-    from earmark.inference.model_file import BUNDLED, load_bundle
+    from earmark.inference.model_file import BUNDLED
+    from earmark.inference.onnx_file import open_bundle
 
     model = model or BUNDLED
-    about = load_bundle(model).describe()
+    about = open_bundle(model).describe()
     if as_json:
         print_json(about)
         return

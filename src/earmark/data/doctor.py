@@ -2,36 +2,32 @@
 
 Conventions: every recording is decoded once, completely, in constant memory. Levels are those of
 the mean of all channels, which is the input of the network: two channels that clip at different
-times do not count as clipped. A finding has one of three severities:
-
-    stops    training cannot start, or its validation cannot be scored
-    hurts    training would run, but learn less or be evaluated wrongly
-    note     worth checking; often intended
+times do not count as clipped. `earmark.data.findings` describes the report.
 
 These stop training: a training or validation table without clips, or without a single readable
-recording; training clips without any tag; a validation class that is not a training class.
-Missing, unreadable or silent recordings hurt, as long as others are left.
+recording; training clips without any tag; a validation class that is not a training class; groups,
+if they are given, that are in both. Missing, unreadable or silent recordings hurt, as long as
+others are left. Every finding says what to do, with what to type where that helps.
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from earmark.audio.decode import audio_format, read_blocks
 from earmark.data.features import FeatureConfig
+from earmark.data.findings import REMEDIES, SEVERITIES, TRAINING, VALIDATION, Finding, Part, Report
+from earmark.data.groups import suggest_groups
 from earmark.data.manifest import Manifest
 from earmark.errors import AudioError, SettingError
 from earmark.runtime.processes import map_in_order
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 SILENT = 1e-4  # peak, relative to full scale: -80 dB, three steps of 16 bits
 FULL_SCALE = 0.999  # level of a clipped waveform after a converter or a resampler
@@ -40,9 +36,6 @@ SHORT = 1.0  # seconds: the receptive field of one frame is 1.1 s
 ODD = 2.0  # ratio to the median length, in either direction
 RARE = 10  # clips per class: with fewer, a network memorises the clips
 N_HEADERS = 32  # recordings whose sample rate stands for that of all
-
-SEVERITIES = ("stops", "hurts", "note")
-TRAINING, VALIDATION = "training", "validation"
 
 
 @dataclass(frozen=True)
@@ -65,85 +58,6 @@ class Inspection:
     def silent(self) -> bool:
         """Whether its peak is below -80 dB."""
         return self.error is None and self.peak < SILENT
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One problem.
-
-    Args:
-        kind: what it is, such as "missing" or "rare class".
-        severity: one of `SEVERITIES`.
-        part: "training" or "validation".
-        sentence: a description for people.
-        items: the clips or classes concerned -> detail, which may be empty.
-
-    >>> Finding("empty", "stops", "training", "The training table has no clips.").items
-    {}
-    """
-
-    kind: str
-    severity: str
-    part: str
-    sentence: str
-    items: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Statistics of one manifest; durations in seconds, counts of readable recordings.
-
-    Args:
-        n_listed: clips in the table.
-        n_missing: clips without a recording.
-        n_unreadable: clips whose recording cannot be read.
-        shortest: the shortest duration.
-        median: the median duration.
-        longest: the longest duration.
-        total: the sum of all durations.
-        sample_rates: sample rate -> number of recordings.
-        channels: number of channels -> number of recordings.
-        classes: label -> number of clips.
-
-    >>> examine(Manifest((), (), (), ("dog",))).parts["training"].classes
-    {'dog': 0}
-    """
-
-    n_listed: int
-    n_missing: int
-    n_unreadable: int
-    shortest: float
-    median: float
-    longest: float
-    total: float
-    sample_rates: Mapping[int, int]
-    channels: Mapping[int, int]
-    classes: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Report:
-    """Statistics of each part ("training", "validation"), and findings, the most severe first.
-
-    >>> Report({}, ()).stops
-    False
-    """
-
-    parts: Mapping[str, Part]
-    findings: tuple[Finding, ...]
-
-    @property
-    def stops(self) -> bool:
-        """Whether any finding prevents training."""
-        return any(finding.severity == "stops" for finding in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, ready for JSON."""
-        return {
-            "stops": self.stops,
-            "parts": {name: asdict(part) for name, part in self.parts.items()},
-            "findings": [asdict(finding) for finding in self.findings],
-        }
 
 
 def examine(
@@ -179,6 +93,11 @@ def examine(
     findings = [*_of_copies(manifests, inspections), *_of_classes(train, valid, inspections)]
     for part, manifest in reversed(manifests.items()):
         findings[:0] = _of_files(part, manifest, inspections, config or FeatureConfig())
+    findings += _of_groups(train, valid)
+    findings = [
+        finding if finding.remedy else replace(finding, remedy=REMEDIES[finding.kind])
+        for finding in findings
+    ]
     findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     parts = {part: _statistics(manifest, inspections) for part, manifest in manifests.items()}
     return Report(parts, tuple(findings))
@@ -279,9 +198,10 @@ def _of_files(
     worst = "hurts" if clips else "stops"
     odd_length = f"are under half or over twice as long as the median of {typical:.2f} s"
     too_low = f"have a sample rate too low for the highest mel band, {config.f_max:g} Hz"
+    remedies = {"low sample rate": "Nothing to do: the highest mels of these clips stay empty."}
     if 2 * len(low_rate) > len(clips):  # a lower sample rate loses nothing of most clips
         wanted = max(clips[name].sample_rate for name in low_rate)
-        too_low += f"; train with {_settings_for(wanted, config)}"
+        remedies["low sample rate"] = f"Train with {_settings_for(wanted, config)}"
     for kind, severity, what, items in (
         ("missing", worst, "have no recording", dict.fromkeys(manifest.missing, "")),
         ("unreadable", worst, "cannot be read", broken),
@@ -292,7 +212,8 @@ def _of_files(
         ("low sample rate", "note", too_low, low_rate),
     ):
         if items:
-            yield Finding(kind, severity, part, f"{len(items)} {of} {what}.", items)
+            sentence = f"{len(items)} {of} {what}."
+            yield Finding(kind, severity, part, sentence, items, remedies.get(kind, ""))
 
 
 def low_rate_hint(clips: Manifest, config: FeatureConfig) -> str:
@@ -368,6 +289,38 @@ def _of_copies(
                 yield Finding(kind, severity, part, sentence, items)
 
 
+def _of_groups(train: Manifest, valid: Manifest | None) -> Iterator[Finding]:
+    """Report groups, such as speakers, that validation may share with training."""
+    if train.groups:
+        groups_of: dict[str, set[str]] = {label: set() for label in train.labels}
+        for group, tags in zip(train.groups, train.tags, strict=True):
+            for tag in tags:
+                groups_of[tag].add(group)
+        if valid is not None:
+            n_clips = Counter(valid.groups)
+            shared = {x: f"{n_clips[x]} clips" for x in sorted({*train.groups} & {*valid.groups})}
+            if shared:
+                sentence = f"{len(shared)} groups are in training and in validation."
+                yield Finding("shared groups", "stops", VALIDATION, sentence, shared)
+        alone = {label: own.copy().pop() for label, own in groups_of.items() if len(own) == 1}
+        if valid is None and alone:
+            sentence = f"{len(alone)} classes are in one group only."
+            yield Finding("one group", "hurts", TRAINING, sentence, alone)
+        return
+    found = suggest_groups(train.files, train.tags, train.columns)
+    if found is None:
+        return
+    why = "Validation that is split at random may share them, and its scores are then too high."
+    if valid is not None:
+        others = suggest_groups(valid.files, valid.tags, valid.columns)
+        shared_groups = {*found.groups} & {*(others.groups if others else ())}
+        if not shared_groups:
+            return
+        why = f"{len(shared_groups)} of them are in training and in validation."
+    remedy = f"Train with {found.option}"
+    yield Finding("groups", "hurts", TRAINING, f"{found.evidence} {why}", {}, remedy)
+
+
 class _Member(NamedTuple):
     """A clip in a group with the same samples."""
 
@@ -418,55 +371,3 @@ def _about(
     items = {label: f"{counts[label]} clips" for label in labels}
     if items:
         yield Finding(kind, severity, part, sentence.format(n=len(items)), items)
-
-
-def render(report: Report, n_items: int = 5) -> "RenderableType":
-    """Return a report as tables for a terminal, with up to `n_items` names per finding.
-
-    >>> import io
-    >>> from rich.console import Console
-    >>> console = Console(width=60, file=io.StringIO())
-    >>> console.print(render(examine(Manifest((), (), (), ()))))
-    >>> "has no clips" in console.file.getvalue()
-    True
-    """
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    statistics = Table("", *report.parts, title="Recordings")
-    shown: dict[str, Callable[[Part], str]] = {
-        "clips listed": lambda part: f"{part.n_listed}",
-        "missing": lambda part: f"{part.n_missing}",
-        "unreadable": lambda part: f"{part.n_unreadable}",
-        "shortest, median, longest": lambda part: (
-            f"{part.shortest:.2f}, {part.median:.2f}, {part.longest:.2f} s"
-        ),
-        "total": lambda part: f"{part.total / 3600:.2f} h",
-        "sample rates": lambda part: _counted(part.sample_rates, "Hz"),
-        "channels": lambda part: _counted(part.channels, "ch"),
-    }
-    for name, describe in shown.items():
-        statistics.add_row(name, *map(describe, report.parts.values()))
-    classes = Table("class", *report.parts, title="Clips per class")
-    for label in dict.fromkeys(label for part in report.parts.values() for label in part.classes):
-        row = (str(part.classes.get(label, "-")) for part in report.parts.values())
-        classes.add_row(Text(label), *row)
-    findings = Table("", "finding", title="Findings", show_lines=True)
-    colours = {"stops": "bold red", "hurts": "yellow", "note": "dim"}
-    for finding in report.findings:
-        names = [f"{name}: {detail}" if detail else name for name, detail in finding.items.items()]
-        more = [f"and {len(names) - n_items} more"] if len(names) > n_items else []
-        lines = [finding.sentence, *(f"  {name}" for name in [*names[:n_items], *more])]
-        # Text, not markup: a file name may contain brackets.
-        severity = Text(finding.severity, style=colours[finding.severity])
-        findings.add_row(severity, Text("\n".join(lines)))
-    if not report.findings:
-        findings.add_row("", "No problems.")
-    return Group(statistics, classes, findings)
-
-
-def _counted(counts: Mapping[int, int], unit: str) -> str:
-    if len(counts) == 1:
-        return f"{next(iter(counts))} {unit}"
-    return ", ".join(f"{value} {unit} x {count}" for value, count in counts.items()) or "-"

@@ -10,17 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from earmark.audio.decode import find_audio
+from earmark.data.groups import groups_by_pattern
 from earmark.data.store import Excerpt
 from earmark.errors import DataError, SettingError, choose
 from earmark.formats.events import Event
 from earmark.formats.names import NameIndex, rename_files
-from earmark.formats.tags import read_tags, tags_from_folders
+from earmark.formats.tags import TagTable, read_groups, read_tags, tags_from_folders
 
 PathLike = str | os.PathLike[str]
 
@@ -37,6 +40,9 @@ class Manifest:
         missing: names in the table without a recording.
         events: events of each clip, for training on strong labels; otherwise empty.
         excerpts: name -> which part of its recording the clip is, for clips that are not whole.
+        groups: group of each clip, such as its speaker, for a split that keeps groups together;
+            otherwise empty.
+        columns: of the table, if it has a header.
 
     >>> paths = [Path("a.wav"), Path("b.wav")]
     >>> Manifest(("a.wav", "b.wav"), paths, [("dog",), ()], ("cat", "dog")).targets
@@ -51,20 +57,24 @@ class Manifest:
     missing: tuple[str, ...] = ()
     events: tuple[tuple[Event, ...], ...] = ()
     excerpts: Mapping[str, Excerpt] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    columns: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("files", "paths", "tags", "labels", "missing", "events"):
+        for name in ("files", "paths", "tags", "labels", "missing", "events", "groups", "columns"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not len(self.files) == len(self.paths) == len(self.tags):
             raise SettingError(
                 "A manifest needs a path and tags for each of its files. Got "
                 f"{len(self.files)} files, {len(self.paths)} paths, {len(self.tags)} tags."
             )
-        if self.events and len(self.events) != len(self.files):
-            raise SettingError(
-                "A manifest needs events for each of its files, or for none. Got "
-                f"{len(self.files)} files and the events of {len(self.events)}."
-            )
+        for name in ("events", "groups"):
+            own = getattr(self, name)
+            if own and len(own) != len(self.files):
+                raise SettingError(
+                    f"A manifest needs {name} for each of its files, or for none. Got "
+                    f"{len(self.files)} files and the {name} of {len(own)}."
+                )
         _check_once("file", self.files)
         _check_once("label", self.labels)
         for file, tags in zip(self.files, self.tags, strict=True):
@@ -74,7 +84,13 @@ class Manifest:
 
     @classmethod
     def read(
-        cls, table: PathLike, audio: PathLike | None = None, labels: Sequence[str] | None = None
+        cls,
+        table: PathLike,
+        audio: PathLike | None = None,
+        labels: Sequence[str] | None = None,
+        *,
+        group: str | None = None,
+        group_pattern: str | None = None,
     ) -> "Manifest":
         r"""Read a table of weak or strong labels, or a folder with one folder per class.
 
@@ -83,6 +99,9 @@ class Manifest:
             audio: the folder of the recordings; not for a folder of class folders.
             labels: the known labels, in this order; any other is an error. By default, all labels
                 of the table, sorted, including those of missing recordings.
+            group: the column of the table with the group of each clip, such as its speaker.
+            group_pattern: in place of a column, a regular expression that finds the group in the
+                name of a clip; see `earmark.data.groups`.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -96,6 +115,10 @@ class Manifest:
         table = Path(table)
         if labels is not None:
             _check_once("label", labels)
+        if group is not None and (group_pattern is not None or table.is_dir()):
+            reason = "not both" if group_pattern is not None else f"since {table} is a folder"
+            raise SettingError(f"Pass group_pattern= in place of group={group!r}, {reason}.")
+        columns: tuple[str, ...] = ()
         if table.is_dir():
             if audio is not None and Path(audio).resolve() != table.resolve():
                 raise SettingError(
@@ -103,17 +126,31 @@ class Manifest:
                     f"table of labels, or leave out audio={os.fspath(audio)!r}."
                 )
             audio = table
-            tags = tags_from_folders(_relative(path, table) for path in find_audio(table))
+            tags = TagTable(tags_from_folders(_relative(path, table) for path in find_audio(table)))
         elif audio is None:
             raise SettingError(f"{table} is a table; pass the folder of its recordings as audio.")
         else:
             tags = read_tags(table, labels)
+            columns = tags.columns
         found, missing = _find(tags, Path(audio), os.fspath(table))
         known = sorted(set().union(*tags.values())) if labels is None else labels
         for label in sorted(set().union(*tags.values())):  # of folders; read_tags checks tables
             choose("label", label, known, DataError, str(table))
-        paths, kept = tuple(found.values()), tuple(tags[name] for name in found)
-        return cls(tuple(found), paths, kept, tuple(known), tuple(missing))
+        groups: Sequence[str] = ()
+        if group is not None:
+            of_clip = read_groups(table, group)
+            groups = [of_clip[name] for name in found]
+        elif group_pattern is not None:
+            groups = groups_by_pattern(tuple(found), group_pattern)
+        return cls(
+            tuple(found),
+            tuple(found.values()),
+            tuple(tags[name] for name in found),
+            tuple(known),
+            tuple(missing),
+            groups=tuple(groups),
+            columns=columns,
+        )
 
     def __len__(self) -> int:
         return len(self.files)
@@ -146,10 +183,14 @@ class Manifest:
             self.labels,
             events=tuple(self.events[row] for row in rows) if self.events else (),
             excerpts={name: part for name, part in self.excerpts.items() if name in files},
+            groups=tuple(self.groups[row] for row in rows) if self.groups else (),
+            columns=self.columns,
         )
 
     def joined(self, other: "Manifest") -> "Manifest":
         """Return the clips of both; those of `other` must have the same labels, and no events.
+
+        The result has no groups, which those of `other` lack.
 
         >>> one, two = (Manifest((x,), (Path(x),), ((),), ("dog",)) for x in ("a.wav", "b.wav"))
         >>> one.joined(two).files
@@ -194,7 +235,9 @@ class Manifest:
         Rare classes are assigned first (iterative stratification, Sechidis et al. 2011). A class
         with two clips or more occurs in both parts if the other tags of its clips allow it, for
         which the smaller part may slightly exceed `fraction`. The same seed gives the same split.
-        Clips cut from one recording are not kept together: split such data with `take`.
+        If the clips have groups, whole groups are assigned, the largest of a class first; classes
+        are then divided as well as groups allow, and each class that two groups have is in both
+        parts if the other tags of these allow it.
 
         Args:
             fraction: fraction of the clips in the second part, between 0 and 1.
@@ -210,7 +253,21 @@ class Manifest:
             raise SettingError(f"fraction must be between 0 and 1. Got {fraction!r}.")
         if len(self) < 2:
             raise DataError(f"A split needs two clips or more. Got {len(self)}.")
-        second = _stratify(self.targets.numpy().astype(bool), fraction, np.random.default_rng(seed))
+        targets, rng = self.targets.numpy().astype(bool), np.random.default_rng(seed)
+        # Clips without tags count as one more class.
+        counts = np.column_stack([targets, ~targets.any(axis=1)]).astype(np.int64)
+        if not self.groups:
+            second = _stratify(counts, np.ones(len(self)), fraction, rng)
+        else:
+            names, of_clip = np.unique(self.groups, return_inverse=True)
+            if len(names) < 2:
+                raise DataError(
+                    f"All {len(self)} clips are of the group {self.groups[0]!r}, and validation "
+                    "needs another one. Name another column or pattern of groups."
+                )
+            of_groups = np.zeros((len(names), counts.shape[1]), np.int64)
+            np.add.at(of_groups, of_clip, counts)
+            second = _stratify(of_groups, np.bincount(of_clip), fraction, rng)[of_clip]
         return self.take(np.flatnonzero(~second)), self.take(np.flatnonzero(second))
 
 
@@ -314,31 +371,35 @@ def _is_file(path: Path) -> bool:
 
 
 def _stratify(
-    targets: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
-    fraction: float,
-    rng: np.random.Generator,
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Return which clips of the targets (clips, classes) go to the second part."""
-    # Clips without tags count as one more class.
-    columns = np.column_stack([targets, ~targets.any(axis=1)])
+    columns: NDArray[np.int64], sizes: NDArray[Any], fraction: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Return which clips, or groups of clips, go to the second part.
+
+    Shape: `columns` (items, classes) counts clips, `sizes` (items,) -> (items,).
+    """
     counts = columns.sum(axis=0)
     share = np.rint(counts * fraction)
-    share = np.where(counts > 1, np.clip(share, 1, counts - 1), 0)
+    # A class that two items have or more gives each part the smallest of them at least.
+    smallest = np.where(columns > 0, columns, counts.max(initial=0) + 1).min(axis=0)
+    clipped = np.clip(share, smallest, np.maximum(smallest, counts - smallest))
+    share = np.where((columns > 0).sum(axis=0) > 1, clipped, 0)
     # How many clips of each class, and how many in total, each part still needs.
     needed = np.stack([counts - share, share]).astype(float)
-    total_needed = np.array([1 - fraction, fraction]) * len(columns)
+    total_needed = np.array([1 - fraction, fraction]) * sizes.sum()
     second = np.zeros(len(columns), bool)
     left = np.ones(len(columns), bool)
     while left.any():
         left_of = columns[left].sum(axis=0)
-        rarest = int(np.argmin(np.where(left_of > 0, left_of, len(columns) + 1)))
-        for row in rng.permutation(np.flatnonzero(left & columns[:, rarest])):
+        rarest = int(np.argmin(np.where(left_of > 0, left_of, left_of.sum() + 1)))
+        rows = rng.permutation(np.flatnonzero(left & (columns[:, rarest] > 0)))
+        for row in rows[np.argsort(-columns[rows, rarest], kind="stable")]:
             first_part, second_part = zip(needed[:, rarest], total_needed, strict=True)
             part = int(second_part > first_part)
             second[row] = bool(part)
             left[row] = False
-            needed[part, columns[row]] -= 1
-            total_needed[part] -= 1
-    if not second.any():  # no class has two clips
+            needed[part] -= columns[row]
+            total_needed[part] -= sizes[row]
+    if not second.any() or second.all():  # no class has two items
+        second[:] = False
         second[rng.integers(len(second))] = True
     return second

@@ -1,15 +1,22 @@
 """Delimited text <-> rows with line numbers, which the readers of events and tags build on.
 
 Conventions: UTF-8, with or without a byte order mark; lines end in LF or CRLF; blank lines are
-skipped. A text that contains a tab is tab separated, any other is comma separated. Fields may be
-quoted with `"`, but no field spans lines. The first row is a header if it names its columns, in any
-order and by any of the names in `COLUMNS`; columns of other names are ignored. Tables are written
-atomically.
+skipped. A text that contains a tab is tab separated. Otherwise it is semicolon separated, as
+European spreadsheets save it, if every row has a semicolon before any comma, outside of quotes, or
+neither; any other is comma separated. A first line such as `sep=;` decides it. In a semicolon
+separated table a number may have a decimal comma. Fields may be quoted with `"`, but no field spans
+lines.
+
+The first row is a header if it names its columns, in any order and by any of the names in
+`COLUMNS`; where it has none of these for a column, by one of `OTHER_NAMES`. Columns of other names
+are ignored. A first row that is no header although it has no file name, as all others have, is an
+error. Tables are written atomically.
 """
 
 import csv
 import io
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +37,23 @@ COLUMNS = {
     "fold": ("fold",),
     "duration": ("duration", "length", "seconds"),
 }
+# Names that other tools use. They count only where the header has none of the above for the column,
+# and make a row a header only together with another column: "clip" may be a label, too.
+OTHER_NAMES = {
+    "filename": (
+        *("path", "filepath", "file_path", "fname", "name", "clip", "clip_name", "audio"),
+        *("audio_file", "audio_path", "recording", "wav", "wav_file", "slice_file_name", "sound"),
+    ),
+    "onset": ("onset_s", "start_s", "start_seconds", "begin", "begin_time"),
+    "offset": ("offset_s", "end_s", "end_seconds", "stop", "stop_time"),
+    "event_label": ("tag", "class_name", "species", "annotation"),
+    "event_labels": ("annotations", "positive_labels", "tag_list"),
+}
+NUMBERS = ("onset", "offset", "score", "duration")  # columns that may have a decimal comma
 COLUMN_OF = {name: column for column, names in COLUMNS.items() for name in names}
+_OTHER_COLUMN_OF = {name: column for column, names in OTHER_NAMES.items() for name in names}
+_QUOTED = re.compile(r'"[^"]*"')
+_SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}$")  # of a file name: .wav, .mp3, .flac
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +72,7 @@ class Row:
         """Return column -> stripped field; missing fields at the end are empty.
 
         In a comma separated table whose last column is a label, surplus fields are parts of a label
-        with unquoted commas, and are joined again.
+        with unquoted commas, and are joined again; so are those of a list of labels.
 
         >>> row = Row("a.csv:1", ("a.wav", "0", "1", "Air horn", " truck horn"), ",")
         >>> row.named(["filename", "onset", "offset", "event_label"])["event_label"]
@@ -59,15 +82,19 @@ class Row:
         while len(fields) > len(columns) and not fields[-1].strip():
             fields.pop()
         if len(fields) > len(columns):
-            if self.separator != "," or not columns[-1].startswith("event_label"):
+            joined = {",": ("event_label", "event_labels"), ";": ("event_labels",)}
+            if columns[-1] not in joined.get(self.separator, ()):
                 raise DataError(
                     f"{self.where}: {len(fields)} fields instead of {len(columns)} "
                     f"({', '.join(columns)}). Quote a label that contains a comma, and name any "
                     f"further columns in a header row."
                 )
-            fields[len(columns) - 1 :] = [",".join(fields[len(columns) - 1 :])]
+            fields[len(columns) - 1 :] = [self.separator.join(fields[len(columns) - 1 :])]
         fields += [""] * (len(columns) - len(fields))
-        return {column: field.strip() for column, field in zip(columns, fields, strict=True)}
+        values = {column: field.strip() for column, field in zip(columns, fields, strict=True)}
+        if self.separator == ";":
+            values |= {x: values[x].replace(",", ".") for x in NUMBERS if x in values}
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +126,15 @@ def read_table(source: Source) -> Table:
     (('onset', 'offset', 'filename'), ('0.5', '1.0', 'a.wav'), '<text>:2')
     """
     name, text = read_text(source)
-    separator = "\t" if "\t" in text else ","
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    separator, lines = _separator(lines)
     rows = [
         Row(f"{name}:{number}", _split(line, separator, f"{name}:{number}"), separator)
-        for number, line in enumerate(text.split("\n"), start=1)
-        if line.strip()
+        for number, line in lines
     ]
     columns = _header(rows[0]) if rows else None
+    if columns is None:
+        _check_first(rows)
     return Table(name, columns, rows[1:] if columns else rows)
 
 
@@ -222,20 +251,53 @@ def _split(line: str, separator: str, where: str) -> tuple[str, ...]:
         ) from error
 
 
+def _separator(lines: list[tuple[int, str]]) -> tuple[str, list[tuple[int, str]]]:
+    """Return what separates the fields, and the lines without one that only says so."""
+    if lines and (named := re.fullmatch(r"sep=([,;\t])", lines[0][1].strip(" "))):
+        return named[1], lines[1:]
+    if any("\t" in line for _, line in lines):
+        return "\t", lines
+    first = {
+        min((bare.find(sign), sign) for sign in ",;" if sign in bare)[1]
+        for bare in (_QUOTED.sub("", line) for _, line in lines)
+        if "," in bare or ";" in bare
+    }
+    return (";" if first == {";"} else ","), lines
+
+
 def _header(row: Row) -> tuple[str, ...] | None:
     """Return the columns that the first row names, or None if it is a row of data."""
     names = [field.strip().lower().replace(" ", "_") for field in row.fields]
-    known = [COLUMN_OF[name] for name in names if name in COLUMN_OF]
-    if "filename" not in known and len(set(known)) < 2:
+    usual = {COLUMN_OF[name] for name in names if name in COLUMN_OF}
+    column_of = COLUMN_OF | {
+        name: column for name, column in _OTHER_COLUMN_OF.items() if column not in usual
+    }
+    known = [column_of[name] for name in names if name in column_of]
+    if "filename" not in usual and len(set(known)) < 2:
         return None
     for column in known:
         if known.count(column) > 1:
-            twice = [name for name in names if COLUMN_OF.get(name) == column]
+            twice = [name for name in names if column_of.get(name) == column]
             raise DataError(
                 f"{row.where}: the header names the column {column!r} more than once "
                 f"({', '.join(twice)}). Keep one of them."
             )
-    return tuple(COLUMN_OF.get(name, name) for name in names)
+    return tuple(column_of.get(name, name) for name in names)
+
+
+def _check_first(rows: Sequence[Row]) -> None:
+    """Raise if the first row, which is no header, has no file name in the column of all others."""
+    if len(rows) < 2:
+        return
+    named = [[bool(_SUFFIX.search(field.strip())) for field in row.fields] for row in rows]
+    columns = [at for at in range(len(named[1])) if all(len(x) > at and x[at] for x in named[1:])]
+    if columns and not any(named[0]):
+        fields = ", ".join(repr(field.strip()) for field in rows[0].fields)
+        raise DataError(
+            f"{rows[0].where}: the first row has no file name, as the others have in column "
+            f"{columns[0] + 1}, so it seems to be a header of unknown names ({fields}). Write "
+            "filename, event_labels (or filename, onset, offset, event_label) in their place."
+        )
 
 
 def check_field(field: str, name: str) -> None:

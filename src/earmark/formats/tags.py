@@ -3,7 +3,7 @@
 Conventions: the tags of a clip are a sorted tuple of distinct labels, empty for a clip without
 tags. These layouts are read; rows of the same clip are merged:
 
-    filename  event_labels              with a header: several labels joined by commas (DESED)
+    filename  event_labels              with a header: several labels joined by , or ; or |
     filename  event_label               with a header: one label per row, which may contain commas
     filename  labels                    without a header: as event_labels
     filename  onset  offset  label      one label per row (DCASE 2017 ground truth); 0 to 0: no tag
@@ -11,11 +11,13 @@ tags. These layouts are read; rows of the same clip are merged:
 
 Any other event format (`earmark.formats.registry`) has the tags of its events.
 
-Labels may contain commas ("Air horn, truck horn"). If the known labels are given, a joined list is
-resolved against them, longest first. Otherwise a comma separates labels unless a space follows, as
-in DESED and DCASE; a list that could be read both ways is an error.
+In a joined list `;` and `|` separate labels, and a comma does unless a space follows, as in DESED
+and DCASE: labels may contain commas ("Air horn, truck horn"); a list that could be read both ways
+is an error. If the known labels are given, a joined list is resolved against them, longest first.
+Where there is one label per row, a `;` or `|` in it is an error.
 """
 
+import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,18 +28,25 @@ from earmark.formats.event_table import STRONG_COLUMNS, read_seconds
 from earmark.formats.events import event_format, read_events
 from earmark.formats.tables import Row, Source, read_table, write_table
 
+logger = logging.getLogger(__name__)
+
+SEPARATORS = ";|"  # of labels, besides the comma
 _OFFICIAL_COLUMNS = ("id", "start", "end", "event_labels", "ids")
 _IDS = re.compile(r"/[a-z]+/\w+(,/[a-z]+/\w+)*")  # "/m/0284vy3,/m/07jdr": class ids of AudioSet
+_JOINED_NAME = re.compile(r"\.(wav|flac|ogg|mp3|opus|aiff?|m4a)\s*[;|,]", re.I)
 
 
 class TagTable(dict[str, tuple[str, ...]]):
     """File name -> its tags, sorted; `n_dropped` counts rows of zero length, which are no tags.
+
+    `columns` are those that the header of the table names.
 
     >>> TagTable({"a.wav": ("dog",)}).n_dropped
     0
     """
 
     n_dropped: int = 0
+    columns: tuple[str, ...] = ()
 
 
 def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
@@ -64,6 +73,7 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
     by_length = None if labels is None else sorted(labels, key=lambda label: (-len(label), label))
     tags: dict[str, set[str]] = {}
     n_dropped = 0
+    split_at = ""
     doubtful: dict[str, str] = {}  # label with a comma, from a joined list -> its first row
     for row in table.rows:
         columns = table.columns or _columns_of(row)
@@ -71,6 +81,11 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
         name = values.get("filename") or _official_name(values)
         if not name:
             raise DataError(f"{row.where}: the row has no file name. Put it in the first column.")
+        if _JOINED_NAME.search(name):
+            raise DataError(
+                f"{row.where}: the file name {name!r} seems to be more than one column. Separate "
+                "the columns of all rows by tabs, or all by semicolons."
+            )
         of_clip = tags.setdefault(name, set())
         if _has_no_length(values, row.where):
             n_dropped += 1
@@ -78,15 +93,50 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
         if _is_joined(columns):
             found = _split_labels(values["event_labels"], by_length, row.where)
             doubtful |= {x: row.where for x in found if "," in x and x not in doubtful}
+            split_at = split_at or next((x for x in SEPARATORS if x in values["event_labels"]), "")
         else:
             found = [values["event_label"]] if values["event_label"] else []
+            if labels is None:
+                _check_single(found, row.where)
         _check_known(found, labels, row.where)
         of_clip.update(found)
     if labels is None:
         _check_unambiguous(doubtful, set().union(*tags.values()))
+        if split_at:
+            logger.info("%s: labels are separated by %r.", table.name, split_at)
     found_tags = TagTable({name: tuple(sorted(of_clip)) for name, of_clip in tags.items()})
-    found_tags.n_dropped = n_dropped
+    found_tags.n_dropped, found_tags.columns = n_dropped, table.columns or ()
     return found_tags
+
+
+def read_groups(source: Source, column: str) -> dict[str, str]:
+    r"""Return the group of each clip, such as its speaker, from a column of a table.
+
+    Args:
+        source: a table with a header.
+        column: the name of the column; case does not matter.
+
+    >>> import io
+    >>> read_groups(io.StringIO("filename\tlabel\tSpeaker\na.wav\tdog\t7\n"), "speaker")
+    {'a.wav': '7'}
+    """
+    table = read_table(source)
+    name = column.strip().lower().replace(" ", "_")
+    if name not in (table.columns or ()):
+        has = f"the columns {', '.join(table.columns)}" if table.columns else "no header"
+        raise DataError(f"{table.name} has no column {column!r} of groups; it has {has}.")
+    groups: dict[str, str] = {}
+    for row in table.rows:
+        values = row.named(table.columns or ())
+        file, group = values["filename"], values[name]
+        if not group:
+            raise DataError(f"{row.where}: {file} has no {column}. Write one for every clip.")
+        if groups.setdefault(file, group) != group:
+            raise DataError(
+                f"{row.where}: {file} has the {column} {group!r}, and {groups[file]!r} in a row "
+                "above. A clip belongs to one group."
+            )
+    return groups
 
 
 def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:
@@ -108,6 +158,11 @@ def write_tags(target: Source, tags: Mapping[str, Iterable[str]]) -> None:
         for label in labels:
             if label != label.strip():
                 raise DataError(f"The label {label!r} of {name} begins or ends with a space.")
+            if any(sign in label for sign in SEPARATORS):
+                raise DataError(
+                    f"The label {label!r} of {name} contains ; or |, which separate labels in a "
+                    "table. Rename it."
+                )
     if any("," in label for labels in by_clip.values() for label in labels):
         rows = [[name, label] for name, labels in by_clip.items() for label in labels or [""]]
         write_table(target, ["filename", "event_label"], rows)
@@ -137,6 +192,8 @@ def tags_from_folders(files: Iterable[str | os.PathLike[str]]) -> dict[str, tupl
 def _columns_of(row: Row) -> Sequence[str]:
     """Return the columns of a row of a table without header, inferred from its fields."""
     fields = [field.strip() for field in row.fields]
+    if row.separator == ";":  # numbers may have a decimal comma
+        fields = [field.replace(",", ".") for field in fields]
     if len(fields) == len(_OFFICIAL_COLUMNS) and _IDS.fullmatch(fields[-1]):
         return _OFFICIAL_COLUMNS
     if len(fields) >= len(STRONG_COLUMNS) and all(map(_may_be_time, fields[1:3])):
@@ -169,22 +226,23 @@ def _has_no_length(values: Mapping[str, str], where: str) -> bool:
 def _split_labels(cell: str, by_length: Sequence[str] | None, where: str) -> list[str]:
     """Return the labels joined in `cell`; known labels, if given, are tried longest first."""
     if by_length is None:
-        return [label.strip() for label in re.split(r",(?!\s)", cell) if label.strip()]
+        return [label.strip() for label in re.split(r",(?!\s)|[;|]", cell) if label.strip()]
     found = _resolve(cell, by_length)
     if found is None:
-        _check_known([label.strip() for label in cell.split(",")], by_length, where)
+        _check_known([label.strip() for label in re.split("[,;|]", cell)], by_length, where)
         raise DataError(f"{where}: {cell!r} is not a list of known labels: {', '.join(by_length)}.")
     return found
 
 
 def _resolve(cell: str, by_length: Sequence[str]) -> list[str] | None:
-    cell = cell.strip().removesuffix(",")
+    cell = cell.strip()
+    cell = cell[:-1] if cell.endswith((",", *SEPARATORS)) else cell
     if not cell:
         return []
     for label in by_length:
         if cell == label:
             return [label]
-        if cell.startswith(label) and cell[len(label) :].lstrip().startswith(","):
+        if cell.startswith(label) and cell[len(label) :].lstrip().startswith((",", *SEPARATORS)):
             rest = _resolve(cell[len(label) :].lstrip()[1:], by_length)
             if rest is not None:
                 return [label, *rest]
@@ -195,6 +253,17 @@ def _check_known(found: Iterable[str], labels: Collection[str] | None, where: st
     for label in found:
         if labels is not None and label not in labels:
             choose("label", label, labels, DataError, where)
+
+
+def _check_single(found: Iterable[str], where: str) -> None:
+    """Raise if what should be one label seems to be a list of them."""
+    for label in found:
+        if any(sign in label for sign in SEPARATORS):
+            raise DataError(
+                f"{where}: {label!r} is in a column of one label per row. Name the column "
+                "event_labels if it is a list; otherwise rename the label, or pass labels=[...] "
+                "with all known labels."
+            )
 
 
 def _check_unambiguous(doubtful: Mapping[str, str], found: Collection[str]) -> None:

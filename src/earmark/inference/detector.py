@@ -32,8 +32,10 @@ from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.ensemble import Ensemble
 from earmark.inference.folder import score_short
 from earmark.inference.live import STEP, EventStream
-from earmark.inference.model_file import BUNDLED, Bundle, load_bundle, save_bundle
+from earmark.inference.model_file import BUNDLED, Bundle, save_bundle
 from earmark.inference.online import EventDecoder
+from earmark.inference.onnx_export import export_onnx
+from earmark.inference.onnx_file import open_bundle
 from earmark.inference.pieces import ScorePieces
 from earmark.inference.predictor import Scores
 from earmark.inference.sources import open_blocks
@@ -123,10 +125,10 @@ class Detector:
         threads: int = 0,
         encoder: PathLike | None = None,
     ) -> "Detector":
-        """Return the detector in a model file, or the bundled pretrained one.
+        """Return the detector in a model file or an exported ONNX file, or the bundled one.
 
         Args:
-            path: of the model file; the bundled model without it.
+            path: of the file; the bundled pretrained model without it.
             device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
             threads: how many to use; 0 is one per core.
             encoder: where the encoder of the model is now, if it is not where it was in training.
@@ -134,7 +136,7 @@ class Detector:
         >>> Detector.load().labels[:2]
         ('car_horn', 'cat')
         """
-        bundle = load_bundle(path)
+        bundle = open_bundle(path)
         return cls(bundle if encoder is None else bundle.with_encoder(encoder), device, threads)
 
     def save(self, path: PathLike) -> Path:
@@ -146,6 +148,18 @@ class Detector:
         ('car_horn', 'cat')
         """
         return save_bundle(self.bundle, path)
+
+    def export(self, path: PathLike) -> Path:
+        """Write the detector as an ONNX file, with its features and decoding; return its path.
+
+        `earmark.inference.onnx_export` describes the file. It needs the extra `earmark[onnx]`.
+
+        >>> Detector.load().export("model.earmark")
+        Traceback (most recent call last):
+            ...
+        earmark.errors.SettingError: An ONNX file ends in .onnx. Got 'model.earmark'.
+        """
+        return export_onnx(self.bundle, path)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -243,6 +243,11 @@ def _distinct(items: Iterable[Item]) -> list[Item]:
 def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     """Write the file; return its path."""
     target = Path(path)
+    for member in bundle.members:
+        if member.model_config.network == "onnx":
+            raise SettingError(
+                "The network of an ONNX file cannot be written as a model file; copy the ONNX file."
+            )
     target.parent.mkdir(parents=True, exist_ok=True)
     about, weights = _content(bundle)
     save_tensors(target, weights, about)

@@ -66,6 +66,7 @@ class EmsiConfig(NetworkConfig):
     """
 
     network: ClassVar[str] = "emsi"
+    exports: ClassVar[bool] = False
     inputs: ClassVar[str] = "n_mels"
     learns_from_frames: ClassVar[bool] = False
 

@@ -109,6 +109,7 @@ class MlmsConfig(NetworkConfig):
     """
 
     network: ClassVar[str] = "mlms"
+    exports: ClassVar[bool] = False
     inputs: ClassVar[str] = "n_samples"
     takes: ClassVar[tuple[str, ...]] = ("waveform",)
     learns_from_frames: ClassVar[bool] = False

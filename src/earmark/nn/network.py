@@ -35,8 +35,8 @@ class NetworkConfig(ABC):
 
     `network` is its name in the registry, `inputs` the field with the size of an input frame,
     `takes` the kinds of features that it takes: "log-mel", "waveform" or "encoder".
-    `learns_from_frames` is False for a network that learns from the tags of clips only. `presets`
-    are configurations with a name.
+    `learns_from_frames` is False for a network that learns from the tags of clips only, `exports`
+    for one that has no graph for clips of any length. `presets` are configurations with a name.
 
     >>> from earmark.nn.model import ModelConfig
     >>> ModelConfig(n_classes=17).network
@@ -47,6 +47,7 @@ class NetworkConfig(ABC):
     inputs: ClassVar[str]
     takes: ClassVar[tuple[str, ...]] = ("log-mel",)
     learns_from_frames: ClassVar[bool] = True
+    exports: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, "NetworkConfig"]] = {}
 
     n_classes: int

@@ -25,7 +25,8 @@ def ours(maps: Tensor) -> bool:
     >>> ours(torch.zeros(1)), ours(torch.zeros(1, device="meta"))
     (True, False)
     """
-    return maps.device.type == "cpu" and not torch.compiler.is_compiling() and custom_kernels()
+    in_graph = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    return maps.device.type == "cpu" and not in_graph and custom_kernels()
 
 
 def dropout(maps: Tensor, p: float) -> Tensor:

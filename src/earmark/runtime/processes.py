@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from earmark.errors import DataError, SettingError
 from earmark.runtime.cores import n_cores
+from earmark.runtime.extensions import import_extensions
 
 AHEAD = 8  # items per process that may be under way while the first result is awaited
 
@@ -143,3 +144,4 @@ def _start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
+    import_extensions()

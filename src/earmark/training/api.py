@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from earmark.data.batches import with_statistics
 from earmark.data.doctor import low_rate_hint
 from earmark.data.encoded import read_encoder
+from earmark.data.groups import check_separate, suggest_groups
 from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
@@ -64,6 +65,8 @@ def train(
     out: PathLike = "run",
     *,
     valid_audio: PathLike | None = None,
+    group: str | None = None,
+    group_pattern: str | None = None,
     negatives: PathLike | Sequence[PathLike] = (),
     valid_negatives: PathLike | Sequence[PathLike] = (),
     strong: PathLike | None = None,
@@ -83,6 +86,11 @@ def train(
         audio: folder of the recordings that the tables name.
         out: folder for everything that the training writes.
         valid_audio: folder of the validation recordings, if it is not `audio`.
+        group: column of the tables with the group of each clip, such as its speaker or place.
+            Validation then shares no group with training: whole groups are held out, and a
+            validation table with a group of the training table is an error.
+        group_pattern: in place of a column, a regular expression that finds the group in the name
+            of a clip; see `earmark.data.groups`.
         negatives: folders of recordings that hold none of the classes; cut to the length of the
             training clips, they join them without tags.
         valid_negatives: the same for validation; by default 15 % of `negatives`.
@@ -142,6 +150,7 @@ def train(
         teachers = [
             _train_teacher(
                 chosen, folder, run, train=train, valid=valid, audio=audio, valid_audio=valid_audio,
+                group=group, group_pattern=group_pattern,
                 negatives=negatives, valid_negatives=valid_negatives,
             )
         ]  # fmt: skip
@@ -149,7 +158,13 @@ def train(
     # Data: tables -> clips -> features.
     is_first = is_first_process()
     train_clips, valid_clips = _read_tables(
-        train, valid, audio, valid_audio, strong, chosen.training.seed
+        train,
+        valid,
+        audio,
+        valid_audio,
+        strong,
+        chosen.training.seed,
+        {"group": group, "group_pattern": group_pattern},
     )
     untagged, valid_untagged = read_both_negatives(
         negatives, valid_negatives, train_clips, valid_clips
@@ -406,21 +421,30 @@ def _read_tables(
     valid_audio: PathLike | None,
     strong: PathLike | None,
     seed: int,
+    groups: Mapping[str, str | None],
 ) -> tuple[Manifest, Manifest]:
     """Return the training and the validation clips."""
-    train_clips = _read_clips("training", train, audio, stacklevel=4)
+    train_clips = _read_clips("training", train, audio, stacklevel=4, groups=groups)
     if not train_clips.labels:
         raise DataError("The training table has no labels; it needs one column of labels.")
     if strong is not None:
         train_clips = train_clips.with_events(read_events(strong))
     if valid is None:
-        n_clips = len(train_clips)
+        n_clips, n_groups = len(train_clips), len({*train_clips.groups})
+        if is_first_process():
+            _warn_about_groups(train_clips)
         train_clips, valid_clips = train_clips.split(VALID_SHARE, seed)
         if is_first_process():
-            logger.info("%d of %d clips are held out for validation.", len(valid_clips), n_clips)
+            n_held = len({*valid_clips.groups})
+            of_groups = f" ({n_held} of {n_groups} groups)" if n_groups else ""
+            held_out = f"{len(valid_clips)} of {n_clips} clips{of_groups}"
+            logger.info("%s are held out for validation.", held_out)
     else:
         folder = valid_audio or audio
-        valid_clips = _read_clips("validation", valid, folder, train_clips.labels, stacklevel=4)
+        valid_clips = _read_clips(
+            "validation", valid, folder, train_clips.labels, stacklevel=4, groups=groups
+        )
+        check_separate(train_clips.groups, valid_clips.groups)
         (valid_clips,) = separate_names(train_clips, validation=valid_clips)
     return train_clips, valid_clips
 
@@ -431,9 +455,19 @@ def _read_clips(
     audio: PathLike | None,
     labels: tuple[str, ...] | None = None,
     stacklevel: int = 3,
+    groups: Mapping[str, str | None] | None = None,
 ) -> Manifest:
     """Return the clips of a table; warn about missing ones, raise if there are none."""
-    clips = source if isinstance(source, Manifest) else Manifest.read(source, audio, labels)
+    groups = {name: value for name, value in (groups or {}).items() if value is not None}
+    if isinstance(source, Manifest):
+        clips = source
+        if groups:
+            raise SettingError(
+                f"A Manifest has its own groups; leave out {', '.join(groups)}, or read it with "
+                "Manifest.read(table, audio, group=...)."
+            )
+    else:
+        clips = Manifest.read(source, audio, labels, **groups)
     if not len(clips):
         raise DataError(
             f"There are no {kind} clips: {len(clips.missing)} recordings of the table are missing; "
@@ -452,6 +486,19 @@ def _read_clips(
             stacklevel=stacklevel,
         )
     return clips
+
+
+def _warn_about_groups(clips: Manifest) -> None:
+    """Warn if names suggest groups, which a split at random divides."""
+    if clips.groups:
+        return
+    found = suggest_groups(clips.files, clips.tags, clips.columns)
+    if found is not None:
+        logger.warning(
+            "%s Validation is split at random and may share them with training, and then its "
+            "scores are too high; add %s, or pass a validation table.",
+            found.evidence, found.option,
+        )  # fmt: skip
 
 
 def _log_plan(job: "Job", max_epochs: int) -> None:

@@ -21,7 +21,7 @@ from earmark.errors import SettingError, choose
 from earmark.nn.head import HeadConfig
 from earmark.nn.model import PRESETS as MODELS
 from earmark.nn.network import NetworkConfig
-from earmark.nn.networks import NETWORKS, read_network
+from earmark.nn.networks import NETWORKS, find_network, read_network
 from earmark.training.augmentation import AUGMENTATIONS, OF_WAVEFORMS, AugmentConfig
 from earmark.training.config import TrainingConfig
 from earmark.training.systems import SYSTEMS
@@ -218,9 +218,9 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
     given: set[str] = set()
     model = changes.get("model")
     if isinstance(model, Mapping) and "network" in model:
-        name = choose("model.network", str(model["network"]), NETWORKS)
-        if name != tree["model"].get("network", "crnn"):
-            tree["model"] = NETWORKS[name](n_classes=1).to_dict()  # type: ignore[call-arg]
+        kind = find_network(str(model["network"]))
+        if kind.network != tree["model"].get("network", "crnn"):
+            tree["model"] = kind(n_classes=1).to_dict()  # type: ignore[call-arg]
         changes = {**changes, "model": {k: v for k, v in model.items() if k != "network"}}
     known = [f"{section}.{key}" for section, values in tree.items() for key in values]
     # These are derived from the data or from other settings.
