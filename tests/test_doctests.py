@@ -42,7 +42,7 @@ def test_a_method_of_the_detector_has_an_example(name):
 
 
 def test_all_methods_of_the_detector_are_checked():
-    expected = "load save detect detect_files decode frame_scores stream tags"
+    expected = "load save detect detect_files detect_each decode frame_scores stream tags"
     assert set(METHODS) == set(expected.split())
 
 

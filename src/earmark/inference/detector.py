@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Real
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +43,20 @@ BLOCK = 1 << 18  # samples of a waveform to resample at a time
 # Name -> how far thresholds are lowered, in log-odds; see `Decoding.shifted`. With the bundled
 # model "low" makes half as many false events, and "high" half as many more (docs/events.md).
 SENSITIVITIES = {"low": -1.0, "normal": 0.0, "high": 1.0}
+
+
+class FileResult(NamedTuple):
+    """What was found in one recording, or why it could not be read.
+
+    >>> FileResult("a.wav", [Event(0, 1, "dog")], duration=2.0).error is None
+    True
+    """
+
+    name: str
+    events: list[Event]
+    duration: float = 0.0  # seconds
+    scores: FrameScores | None = None  # if they are wanted
+    error: EarmarkError | None = None
 
 
 class FileEvents(dict[str, list[Event]]):
@@ -188,23 +203,41 @@ class Detector:
         {'silence.wav': []}
         """
         files = name_recordings(recordings)
-        decoding = self._decoding(None, sensitivity, min_score)
         if scores is not None:
             stems_of(files)  # two that would write one table are refused before any work
-        events: dict[str, list[Event]] = {}
-        failed: dict[str, EarmarkError] = {}
-        for name, file in files.items():
+        results = self.detect_each(
+            files, sensitivity=sensitivity, min_score=min_score, keep_scores=scores is not None
+        )
+        return collect_results(results, scores)
+
+    def detect_each(
+        self,
+        recordings: Mapping[str, Path],
+        *,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+        keep_scores: bool = False,
+    ) -> Iterator[FileResult]:
+        """Yield what is found in each recording, in order, as soon as it is known.
+
+        Args:
+            recordings: name -> path, as `name_recordings` returns.
+            sensitivity: as in `detect`.
+            min_score: as in `detect`.
+            keep_scores: whether results have the frame-level scores.
+
+        >>> [result.error for result in Detector.load().detect_each({"a": Path("nowhere.wav")})]
+        [AudioError('nowhere.wav does not exist; check the path.')]
+        """
+        decoding = self._decoding(None, sensitivity, min_score)
+        for name, path in recordings.items():
             try:
-                found = self.frame_scores(file)
+                scores = self.frame_scores(path)
             except (AudioError, DataError) as error:
-                logger.warning("%s", error)
-                failed[name] = error
+                yield FileResult(name, [], error=error)
                 continue
-            events[name] = self.decode(found, decoding, min_score=min_score)
-            logger.debug("%s: %d events in %.1f s", name, len(events[name]), found.duration)
-            if scores is not None:
-                write_scores(scores, ScoreTable(found.labels, {name: found}))
-        return FileEvents(events, failed)
+            events = self.decode(scores, decoding, min_score=min_score)
+            yield FileResult(name, events, scores.duration, scores if keep_scores else None)
 
     def decode(
         self,
@@ -362,6 +395,26 @@ def load(
     ('car_horn', 'cat')
     """
     return Detector.load(path, device, threads, encoder)
+
+
+def collect_results(results: Iterable[FileResult], scores: PathLike | None = None) -> FileEvents:
+    """Return all results as one; log errors, and write frame-level scores to the folder `scores`.
+
+    >>> collect_results([FileResult("a.wav", [Event(0, 1, "dog")])])
+    {'a.wav': [Event(onset=0.0, offset=1.0, label='dog', score=None)]}
+    """
+    events: dict[str, list[Event]] = {}
+    failed: dict[str, EarmarkError] = {}
+    for result in results:
+        if result.error is not None:
+            logger.warning("%s", result.error)
+            failed[result.name] = result.error
+            continue
+        events[result.name] = result.events
+        logger.debug("%s: %d events in %.1f s", result.name, len(result.events), result.duration)
+        if scores is not None and result.scores is not None:
+            write_scores(scores, ScoreTable(result.scores.labels, {result.name: result.scores}))
+    return FileEvents(events, failed)
 
 
 def parse_sensitivity(sensitivity: str | float) -> float:
