@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import DeviceOption, JsonOption, RegistryCommand, app, logger, print_json
+from earmark.cli.app import (
+    DeviceOption,
+    JsonOption,
+    RegistryCommand,
+    SchedulerOption,
+    app,
+    logger,
+    print_json,
+)
 
 
 @app.command()
@@ -36,6 +44,7 @@ def compare(
         int | None, typer.Option(min=1, help="Runs per configuration at most.")
     ] = None,
     device: DeviceOption = "auto",
+    scheduler: SchedulerOption = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -46,7 +55,7 @@ def compare(
     comparison_plan = Plan.read(plan, data, overrides or (), seeds)
     out.mkdir(parents=True, exist_ok=True)
     try:
-        results = run_plan(comparison_plan, out, work, processes, device)
+        results = run_plan(comparison_plan, out, work, processes, device, scheduler)
     except KeyboardInterrupt:
         logger.warning("Stopped; the same command resumes.")
         raise typer.Exit(130) from None

@@ -24,16 +24,18 @@ import platform
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from uuid import uuid4
 
 from earmark.errors import ClusterError, SettingError
 from earmark.runtime.cores import n_cores, one_thread
@@ -56,6 +58,9 @@ PathLike = str | os.PathLike[str]
 logger = logging.getLogger(__name__)
 
 
+_ALONE = threading.Lock()  # of a worker process
+
+
 def _no_files(_: Any) -> tuple[PathLike, ...]:
     return ()
 
@@ -72,6 +77,8 @@ class Cluster(Generic[Item]):
         killed: returns the result of an item that ended every worker that tried it; by default the
             error is raised.
         per_task: items per task at most.
+        alone: whether an item needs a process to itself, as a training does, whose random numbers
+            are those of the process. Of several threads of a worker, the others then wait.
         ahead: tasks per thread of the cluster that may be under way while a result is awaited.
 
     >>> Cluster("tcp://10.0.0.1:8786", per_task=32).scheduler
@@ -88,6 +95,7 @@ class Cluster(Generic[Item]):
     files: Callable[[Item], Iterable[PathLike]] = _no_files
     killed: Callable[[Item, ClusterError], Any] | None = None
     per_task: int = 1
+    alone: bool = False
     ahead: int = 8
 
     def __post_init__(self) -> None:
@@ -213,6 +221,20 @@ def _sizes(paths: Iterable[PathLike]) -> dict[str, int]:
     return sizes
 
 
+class _Call:
+    """A call of `run_chunk`, made by unpickling it.
+
+    As a task, `run_chunk` itself would have to be imported by the scheduler, and a worker without
+    this Earmark would end when it receives it. Unpickling fails inside of the task, as an error.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __reduce__(self) -> tuple[Callable[..., list[Any]], tuple[Any, ...]]:
+        return run_chunk, self.arguments
+
+
 class _Task(NamedTuple):
     chunk: _Chunk
     future: "Future[Any]"
@@ -238,17 +260,30 @@ class _Tasks:
         """Return the threads of all workers, counted again now and then: workers come and go."""
         if time.monotonic() - self._counted > 5:
             with self._scheduler_lost():
-                self._n_threads = max(1, sum(self.client.nthreads().values()))
-            self._counted = time.monotonic()
+                threads = self.client.nthreads().values()
+            n_threads = len(threads) if self.cluster.alone else sum(threads)
+            if n_threads < sum(threads) and self._counted < 0:
+                logger.warning(
+                    "Workers at %s have several threads, of which one is used: a run needs a "
+                    "process to itself. Start them with --nthreads 1.",
+                    self.address,
+                )
+            self._n_threads, self._counted = max(1, n_threads), time.monotonic()
         return self._n_threads
 
     def submit(self, chunk: _Chunk) -> _Task:
-        """Send a chunk. Bytes, since the scheduler would otherwise import what the items need."""
+        """Send a chunk."""
+        call = _Call(
+            self._function,
+            pickle.dumps(chunk.items),
+            chunk.files,
+            code_versions(),
+            self.cluster.alone,
+        )
         with self._scheduler_lost():
             future = self.client.submit(
-                run_chunk, self._function, pickle.dumps(chunk.items), chunk.files, code_versions(),
-                pure=False,
-            )  # fmt: skip
+                pickle.loads, pickle.dumps(call), key=f"earmark-{uuid4().hex}", pure=False
+            )
         self.pending.append(task := _Task(chunk, future))
         return task
 
@@ -323,8 +358,8 @@ class _Tasks:
             if _in_earmark(error):
                 raise
             raise ClusterError(
-                f"The scheduler {self.address} or a worker cannot import this Earmark ({error}); "
-                f"install {_listed(code_versions())} there."
+                f"A worker of {self.address} cannot import this Earmark ({error}); install "
+                f"{_listed(code_versions())} on every worker."
             ) from error
         return results
 
@@ -342,7 +377,11 @@ class _Tasks:
 
 
 def run_chunk(
-    function: bytes, items: bytes, files: Mapping[str, int], versions: Mapping[str, str]
+    function: bytes,
+    items: bytes,
+    files: Mapping[str, int],
+    versions: Mapping[str, str],
+    alone: bool = False,
 ) -> list[Any]:
     """On a worker: check versions and files, then return the results of a chunk.
 
@@ -368,7 +407,7 @@ def run_chunk(
                 f"bytes instead of {size}; every machine needs the same files."
             )
     call = _unpickled(function)
-    with one_thread():
+    with _ALONE if alone else nullcontext(), one_thread():
         return call(pickle.loads(items))  # noqa: S301 - from the client, which runs code here anyway
 
 

@@ -53,6 +53,8 @@ def map_in_order(
         _check_alone(processes)
         yield from map_on_cluster(partial(_each, function), items, cluster)
         return
+    if multiprocessing.current_process().daemon:  # such as a worker of Dask, which may start none
+        processes = 1
     if processes is None:  # starting one takes two seconds, as much as hundreds of short clips
         processes = min(n_cores(), max(1, len(items) // 64))
     if processes < 1:
