@@ -36,7 +36,8 @@ class Machines:
 
     def add_worker(self, *options, **environment):
         worker = self._start(
-            "worker", self.address, "--nthreads", "1", "--no-dashboard", "--memory-limit", "0",
+            "worker", self.address, "--nthreads", "1", "--memory-limit", "0",
+            "--no-dashboard", "--dashboard-address", f"{HOST}:0",
             "--local-directory", self.folder, "--death-timeout", str(TIMEOUT), *options,
             **{"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **environment},
         )  # fmt: skip

@@ -53,8 +53,24 @@ def clips(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    config = SceneConfig(classes=("siren", "bell"), duration=3.0, event_duration=(0.5, 2.0))
+    write_scenes(folder, 12, config, seed=1)
+    (folder / "audio" / "z.wav").write_bytes(b"no audio")
+    return folder / "audio"
+
+
 def content(folder):
     return {name: (folder / name).read_bytes() for name in ("frames.f16", "index.jsonl")}
+
+
+def is_alive(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class TestMap:
@@ -173,9 +189,10 @@ class TestMap:
 
 class TestLocalCluster:
     def test_it_listens_on_loopback_only_and_ends_with_its_block(self):
+        others = set(psutil.Process().children(recursive=True))
         with running("local:1") as address:
             assert list(map_in_order(abs, [-2, -1], cluster=Cluster(address))) == [2, 1]
-            family = psutil.Process().children(recursive=True)
+            family = set(psutil.Process().children(recursive=True)) - others
             ports = [
                 connection.laddr.ip
                 for process in family
@@ -184,7 +201,7 @@ class TestLocalCluster:
             ]
         assert set(ports) == {"127.0.0.1"}
         assert len(ports) >= 3  # scheduler, nanny, worker
-        assert not [process for process in family if process.is_running()]
+        until(lambda: not any(map(is_alive, family)), "the end of all processes")
 
     def test_one_that_does_not_start_is_an_error(self, monkeypatch):
         monkeypatch.setattr(sys, "executable", "false")
@@ -208,7 +225,8 @@ class TestFeatures:
         )
         assert killed
         assert content(tmp_path / "two") == content(tmp_path / "one")
-        assert two.failed == one.failed == {"41.wav": f"{clips / '41.wav'} is empty (0 bytes)."}
+        assert two.failed == one.failed
+        assert list(one.failed) == ["41.wav"]
 
     def test_frames_of_a_long_clip_go_through_a_file(self, machines, tmp_path):
         machines.with_workers(1)
@@ -245,14 +263,6 @@ class TestFeatures:
 
 
 class TestDetection:
-    @pytest.fixture(scope="class")
-    def scenes(self, tmp_path_factory):
-        folder = tmp_path_factory.mktemp("scenes")
-        config = SceneConfig(classes=("siren", "bell"), duration=3.0, event_duration=(0.5, 2.0))
-        write_scenes(folder, 12, config, seed=1)
-        (folder / "audio" / "z.wav").write_bytes(b"no audio")
-        return folder / "audio"
-
     def test_events_and_scores_are_those_of_one_process_though_a_worker_is_killed(
         self, machines, scenes
     ):
@@ -297,8 +307,6 @@ class TestDetection:
             ModelSource("/gone.earmark", "").load()
 
     def test_a_recording_that_ends_workers_is_one_that_cannot_be_read(self, scenes, monkeypatch):
-        killed = []
-
         def map_none(function, items, where):
             error = ClusterError("It ended 4 workers.")
             yield from (where.killed(item, error) for item in items)
