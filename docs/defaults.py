@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from statistics import mean
 
 from benchmarks.kinds import KINDS
+from benchmarks.validation import OUT
 from docs.results import compare
 from earmark.experiments.table import Summary
 from earmark.metrics.report import TextTable

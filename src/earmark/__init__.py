@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from earmark.errors import (
         AudioError,
         BundleError,
+        ClusterError,
         DataError,
         EarmarkError,
         EarmarkWarning,
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "AudioError": "errors",
     "AugmentConfig": "training.augmentation",
     "BundleError": "errors",
+    "ClusterError": "errors",
     "DataError": "errors",
     "Decoding": "inference.decoding",
     "Detector": "inference.detector",
@@ -131,6 +133,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "AudioError",
     "AugmentConfig",
     "BundleError",
+    "ClusterError",
     "DataError",
     "Decoding",
     "Detector",

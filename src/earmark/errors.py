@@ -5,6 +5,7 @@ The command line prints the message of any of these on one line and exits with c
     EarmarkError
     ├── AudioError      a recording cannot be read, or its content is invalid
     ├── BundleError     a model file is missing, damaged or of another version
+    ├── ClusterError    a scheduler or a worker of a cluster cannot be used
     ├── DataError       a table of labels or events, or a file it names, is wrong
     └── SettingError    a setting, name or shape that cannot work (also a ValueError)
 
@@ -43,6 +44,16 @@ class BundleError(EarmarkError):
     Traceback (most recent call last):
         ...
     earmark.errors.BundleError: There is no model file a.earmark.
+    """
+
+
+class ClusterError(EarmarkError):
+    """A scheduler or a worker is missing, has other versions or files, or ended.
+
+    >>> raise ClusterError("There is no Dask scheduler at tcp://10.0.0.1:8786.")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.ClusterError: There is no Dask scheduler at tcp://10.0.0.1:8786.
     """
 
 

@@ -66,6 +66,14 @@ EncoderOption = Annotated[
 DeviceOption = Annotated[
     str, typer.Option("--device", help="Where networks run: auto, cpu, cuda or cuda:1.")
 ]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        help="Dask cluster to compute on: local, local:4 (worker processes), or the address of its "
+        "scheduler, such as tcp://host:8786; needs earmark[cluster] (docs/scale.md).",
+    ),
+]
 
 
 class RegistryCommand(TyperCommand):

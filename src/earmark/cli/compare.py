@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import DeviceOption, JsonOption, RegistryCommand, app, logger, print_json
+from earmark.cli.app import (
+    DeviceOption,
+    JsonOption,
+    RegistryCommand,
+    SchedulerOption,
+    app,
+    logger,
+    print_json,
+)
 
 
 @app.command()
@@ -46,6 +54,7 @@ def compare(
             help="Show the test scores that a plan with hold_test holds back, and record it.",
         ),
     ] = False,
+    scheduler: SchedulerOption = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -58,7 +67,7 @@ def compare(
     validation = choose_validation(comparison_plan, validation, read_test)
     out.mkdir(parents=True, exist_ok=True)
     try:
-        results = run_plan(comparison_plan, out, work, processes, device)
+        results = run_plan(comparison_plan, out, work, processes, device, scheduler)
     except KeyboardInterrupt:
         logger.warning("Stopped; the same command resumes.")
         raise typer.Exit(130) from None

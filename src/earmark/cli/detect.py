@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, RegistryCommand, app, logger
+from earmark.cli.app import (
+    BundledOption,
+    DeviceOption,
+    EncoderOption,
+    RegistryCommand,
+    SchedulerOption,
+    app,
+    logger,
+)
 from earmark.cli.live import print_events_of_pipe
 from earmark.errors import SettingError
 
@@ -84,6 +92,7 @@ def detect(
         str, typer.Option(help="Their format: u8, s16le, s24le, s32le, f32le or f64le.")
     ] = "s16le",
     raw_channels: Annotated[int, typer.Option(help="Their number of channels.")] = 1,
+    scheduler: SchedulerOption = None,
 ) -> None:
     """Detect which sound starts and ends when, in recordings of any length.
 
@@ -93,7 +102,10 @@ def detect(
     Killed and started again, the same command continues where it was. A recording that cannot be
     used is reported at the end, and the exit code is then 1.
     """
+    from functools import partial
+
     from earmark.inference.batch import BatchSettings, detect_batch, parse_classes
+    from earmark.inference.cluster import detect_on_cluster
     from earmark.inference.detector import Detector
     from earmark.inference.model_file import BUNDLED
 
@@ -102,7 +114,21 @@ def detect(
         raise SettingError(
             "Standard input is one recording, whose events are printed; detect files separately."
         )
+    if scheduler is not None and (threads or is_pipe):
+        raise SettingError(
+            "With a scheduler, recordings are files and every task has one thread; leave out "
+            f"{'--threads' if threads else 'standard input'}."
+        )
     detector = Detector.load(model or BUNDLED, device, threads, encoder)
+    detect_each = detector.detect_each
+    if scheduler is not None:
+        detect_each = partial(
+            detect_on_cluster,
+            model or BUNDLED,
+            scheduler=scheduler,
+            device=device,
+            encoder=encoder,
+        )
     if is_pipe:
         raw = (raw_rate, raw_format, raw_channels)
         print_events_of_pipe(detector, sensitivity, min_score, *raw)
@@ -133,6 +159,7 @@ def detect(
         recordings,
         target,
         settings,
+        detect_each=detect_each,
         on_result=on_result,
         key=f"{plot}",
         show_progress=isinstance(target, str) or not sys.stdout.isatty(),

@@ -18,6 +18,7 @@ from earmark.cli.app import (
     JsonOption,
     ModelOption,
     RegistryCommand,
+    SchedulerOption,
     ValidAudioOption,
     app,
     logger,
@@ -74,6 +75,7 @@ def train(
     store: Annotated[
         Path | None, typer.Option(help="Folder of features, to share between trainings.")
     ] = None,
+    scheduler: SchedulerOption = None,
     device: DeviceOption = "auto",
     devices: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, help="Machines, under torchrun or SLURM.")] = 1,
@@ -98,6 +100,7 @@ def train(
 
     run = RunConfig(
         store=store,
+        scheduler=scheduler,
         resume=resume,
         device=device,
         devices=devices,

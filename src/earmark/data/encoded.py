@@ -142,6 +142,29 @@ def _opened(config: FeatureConfig, file: str, source: object) -> Encoder:
     return Encoder(replace(config.encoder, file=file), config.input_hop, silence)
 
 
+def check_known_to_others(config: FeatureConfig) -> None:
+    """Raise if the features need an encoder that other processes do not know.
+
+    >>> check_known_to_others(FeatureConfig())
+    """
+    if is_registered(config):
+        assert config.encoder is not None
+        raise SettingError(
+            f"The encoder {config.encoder.kind!r} is registered in this process, and the workers "
+            "of a scheduler do not know it; leave out scheduler, or describe the encoder in a TOML "
+            "file."
+        )
+
+
+def is_registered(config: FeatureConfig) -> bool:
+    """Return whether the features need a module that was registered in this process.
+
+    >>> is_registered(FeatureConfig())
+    False
+    """
+    return config.encoder is not None and config.encoder.kind in ENCODERS
+
+
 def read_encoder(source: str | os.PathLike[str]) -> FeatureConfig:
     """Return the features that an encoder makes.
 

@@ -10,17 +10,18 @@ bytes.
     index.jsonl    the settings, then one line per clip: its first row, its source, checksums
     store.json     written last: counts, mean and std; without it, the store is unfinished
     lock           held by the process that builds the store
+    *.spill        frames of a long clip, on their way
 
 A build may be killed at any moment. The index line of a clip is written after its frames. A build
 that resumes keeps a clip only if its line is complete and its frames match the checksum in the
 line; it truncates the rest. A clip that cannot be read is skipped, with the reason in the index,
 and tried again by the next build. If a source has changed, its features are computed again and
-appended; the old frames stay in the file, unused.
+appended; the old frames stay in the file, unused. On a cluster, workers compute, and the process
+that holds the lock writes: the bytes are the same, also if a worker ends in the middle of a clip.
 
 This module has three parts: the files on disk, the store that reads them, and the build.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -31,16 +32,17 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from earmark.audio.decode import read_blocks
-from earmark.data.encoded import feature_blocks
+from earmark.data.encoded import check_known_to_others, feature_blocks, is_registered
 from earmark.data.features import FeatureConfig
-from earmark.encoders.runtimes import ENCODERS
 from earmark.errors import AudioError, DataError, SettingError, choose
 from earmark.files import atomic_write, locked
+from earmark.runtime.cluster import Cluster
 from earmark.runtime.processes import map_in_order
 
 VERSION = 1
@@ -375,6 +377,7 @@ def build_store(
     config: FeatureConfig | None = None,
     *,
     processes: int | None = None,
+    scheduler: str | None = None,
     progress: Callable[[int, int], object] | None = None,
     wait: bool = False,
 ) -> FeatureStore:
@@ -388,6 +391,8 @@ def build_store(
         config: the features; normalisation is ignored.
         processes: number of processes, which does not change the bytes. By default one per core, if
             there are enough clips. A registered encoder runs in this process only.
+        scheduler: of a Dask cluster that computes in place of processes: "local:4" or an address,
+            as in `earmark.runtime.cluster`. Workers need `folder` and `files` under the same paths.
         progress: called after each clip with the number of clips done, and of all clips.
         wait: wait for another process that builds the same store, instead of raising.
 
@@ -415,12 +420,16 @@ def build_store(
             ]
             done = len(paths) - len(todo)
             report(done, len(paths))
-            if config.encoder is not None and config.encoder.kind in ENCODERS:
+            if is_registered(config):
                 processes = 1  # other processes do not know what was registered in this one
+            cluster = _on_cluster(folder, config, scheduler)
+            if cluster is not None:  # a worker has another working folder
+                folder, todo = folder.absolute(), [(name, path.absolute()) for name, path in todo]
             compute = partial(_compute, folder=folder, config=config)
-            with closing(map_in_order(compute, todo, processes)) as computed:
+            with closing(map_in_order(compute, todo, processes, cluster)) as computed:
                 for n_computed, _ in enumerate(_append(folder, known, rows, computed), start=1):
                     report(done + n_computed, len(paths))
+            _remove_spills(folder)  # of workers that ended
             if not (folder / SUMMARY).exists():
                 _finish(folder)
     except OSError as error:
@@ -431,10 +440,26 @@ def build_store(
     return FeatureStore.open(folder, config)
 
 
+def _on_cluster(
+    folder: Path, config: FeatureConfig, scheduler: str | None
+) -> Cluster[tuple[str, Path]] | None:
+    """Return how clips are computed on a cluster."""
+    if scheduler is None:
+        return None
+    check_known_to_others(config)
+    shared = [folder] if config.encoder is None else [folder, config.encoder.file]
+    return Cluster(
+        scheduler,
+        name=lambda job: str(job[1]),
+        files=lambda job: (job[1], *shared),
+        killed=lambda job, error: (Clip(job[0], failed=str(error)), b""),
+        per_task=32,
+    )
+
+
 def _resume(folder: Path, config: FeatureConfig) -> tuple[dict[str, Clip], int]:
     """Return the finished clips and the row where they end, after truncating the rest."""
-    for spill in folder.glob("*.spill"):
-        spill.unlink()
+    _remove_spills(folder)
     if not (folder / INDEX).exists():
         if (folder / SUMMARY).exists() or (folder / FRAMES).exists():
             raise _damaged(folder, f"{INDEX} is missing")
@@ -462,10 +487,15 @@ def _resume(folder: Path, config: FeatureConfig) -> tuple[dict[str, Clip], int]:
     return whole, rows
 
 
-def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tuple[Clip, bytes]:
-    """Return the index line of a clip, without its first row, and its frames not yet spilled."""
+def _compute(
+    job: tuple[str, Path], folder: Path, config: FeatureConfig
+) -> tuple[Clip, bytes | Path]:
+    """Return the index line of a clip, without its first row, and its frames or their spill file.
+
+    The spill file is new each time: a worker that was given up may still write to its own.
+    """
     name, path = job
-    clip, spill = Clip(name), _spill_of(folder, name)
+    clip, spill = Clip(name), folder / f"{uuid4().hex}.spill"
     try:
         stat = path.stat()
         clip = Clip(name, stat.st_size, stat.st_mtime_ns, _file_sum(path))
@@ -478,32 +508,41 @@ def _compute(job: tuple[str, Path], folder: Path, config: FeatureConfig) -> tupl
             held, n_frames = held + frames, n_frames + len(piece)
             checksum = zlib.crc32(frames, checksum)
             if len(held) >= SPILL:
-                with spill.open("ab") as file:
-                    file.write(held)
+                _write_more(spill, held)
                 held = b""
     except AudioError as error:
         spill.unlink(missing_ok=True)
         return replace(clip, failed=str(error)), b""
-    return replace(clip, n_frames=n_frames, frames_sum=checksum), held
+    clip = replace(clip, n_frames=n_frames, frames_sum=checksum)
+    if not spill.exists():
+        return clip, held
+    _write_more(spill, held)
+    return clip, spill
+
+
+def _write_more(path: Path, content: bytes) -> None:
+    """Append to a file."""
+    with path.open("ab") as file:
+        file.write(content)
 
 
 def _append(
     folder: Path,
     known: Mapping[str, Clip],
     rows: int,
-    computed: Iterable[tuple[Clip, bytes]],
+    computed: Iterable[tuple[Clip, bytes | Path]],
 ) -> Iterator[None]:
     """Append clips to a store whose frames end at `rows`, and yield after each."""
     with (folder / FRAMES).open("ab") as frames, (folder / INDEX).open("ab") as index:
         for clip, held in computed:
             if clip != known.get(clip.file):  # otherwise it failed again for the same reason
                 (folder / SUMMARY).unlink(missing_ok=True)
-                spill = _spill_of(folder, clip.file)
-                if spill.exists():
-                    with spill.open("rb") as file:
+                if isinstance(held, Path):
+                    with held.open("rb") as file:
                         shutil.copyfileobj(file, frames)
-                    spill.unlink()
-                frames.write(held)
+                    held.unlink()
+                else:
+                    frames.write(held)
                 frames.flush()
                 line = clip if clip.failed else replace(clip, start=rows)
                 index.write(_as_line(asdict(line)))
@@ -538,6 +577,7 @@ def _finish(folder: Path) -> None:
     atomic_write(folder / SUMMARY, json.dumps(summary, indent=1).encode())
 
 
-def _spill_of(folder: Path, name: str) -> Path:
-    """Return the temporary file for the frames of a long clip."""
-    return folder / f"{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.spill"
+def _remove_spills(folder: Path) -> None:
+    """Remove the temporary files of clips that were not finished."""
+    for spill in folder.glob("*.spill"):
+        spill.unlink(missing_ok=True)

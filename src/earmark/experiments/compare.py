@@ -5,6 +5,8 @@ Conventions: `out` holds one JSON file per run, the tables as Markdown, JSON and
 Where a plan holds its test scores back, each time that they are read is recorded in `out`;
 `work` holds features, checkpoints and models, and can be deleted. Runs are executed in parallel
 processes with one thread each: on a CPU that is faster than one after the other with all threads.
+On a cluster, workers execute the runs, one per thread of a worker, and need `out`, `work` and the
+data under the same paths; a run whose worker ends is resumed by another.
 A finished run is never executed again, except to restore a model that another run needs and `work`
 no longer has; an interrupted run resumes from its checkpoint. Progress is logged.
 """
@@ -38,6 +40,7 @@ from earmark.experiments.table import (
 from earmark.files import atomic_write, locked
 from earmark.metrics.report import finite
 from earmark.plots import plot_runs, save
+from earmark.runtime.cluster import Cluster, running
 from earmark.runtime.cores import n_cores
 from earmark.runtime.processes import map_as_done
 from earmark.runtime.progress import format_duration
@@ -55,6 +58,7 @@ def run_plan(
     work: Path | None = None,
     processes: int | None = None,
     device: str = "auto",
+    scheduler: str | None = None,
 ) -> list[RunResult]:
     """Execute the runs that are not finished; return all results, in the order of the plan.
 
@@ -64,6 +68,8 @@ def run_plan(
         work: folder for features, checkpoints and models; `out`/work by default.
         processes: runs at a time; one per core by default.
         device: where networks are trained: "auto", "cpu", "cuda" or "cuda:1".
+        scheduler: of a Dask cluster that computes features and executes runs, in place of
+            processes: "local:4" or an address, as in `earmark.runtime.cluster`.
 
     >>> import tempfile
     >>> from earmark.synth.scenes import SceneConfig, write_scenes
@@ -92,22 +98,58 @@ def run_plan(
     ['clip_and_frame', 'clip', 'shared_clip']
     """
     work = work or out / "work"
+    if scheduler is not None:  # a worker has another working folder
+        plan, out, work = plan.absolute(), out.absolute(), work.absolute()
     runs = plan.runs()
     todo = [run for run in runs if read_result(out, run) is None]
     logger.info("%d of %d runs are done.", len(runs) - len(todo), len(runs))
-    if todo:
-        processes = processes or n_cores()
-        workspace = Workspace(plan, work, device)
-        for reason in workspace.compute_features(todo[0]).failed.values():
-            logger.warning("Left out: %s", reason)
-        started = time.monotonic()
-        execute = partial(_execute, workspace, out, 1 if processes > 1 else 0)
-        lost = _find_lost(todo, workspace)
-        for done, run in enumerate(_execute_in_order(execute, [*lost, *todo], processes), 1):
-            n_left = len(lost) + len(todo) - done
-            left = (time.monotonic() - started) / done * n_left
-            logger.info("%s is done; %d left, about %s.", run.key, n_left, format_duration(left))
+    if todo and scheduler is not None:
+        if processes is not None:
+            raise SettingError(f"Pass processes or scheduler, not both. Got processes={processes}.")
+        with running(scheduler) as address:
+            _run_all(todo, Workspace(plan, work, device), out, scheduler=address)
+    elif todo:
+        _run_all(todo, Workspace(plan, work, device), out, processes or n_cores())
     return [result for run in runs if (result := read_result(out, run)) is not None]
+
+
+def _run_all(
+    todo: list[Run],
+    workspace: Workspace,
+    out: Path,
+    processes: int | None = None,
+    scheduler: str | None = None,
+) -> None:
+    """Execute runs, in processes or on a cluster, and log the progress."""
+    # On a cluster all features are computed before the runs, so that all workers share the work.
+    stores = {workspace.store_path(run): run for run in reversed(todo)} if scheduler else {}
+    failed: dict[str, str] = {}
+    for run in (*stores.values(), todo[0]):
+        failed |= workspace.compute_features(run, scheduler).failed
+    for reason in failed.values():
+        logger.warning("Left out: %s", reason)
+    started = time.monotonic()
+    execute = partial(_execute, workspace, out, 0 if processes == 1 else 1, scheduler is not None)
+    lost = _find_lost(todo, workspace)
+    cluster = None if scheduler is None else _on_cluster(workspace, out, scheduler)
+    executed = _execute_in_order(execute, [*lost, *todo], processes, cluster)
+    for done, (run, result) in enumerate(executed, 1):
+        if result is not None and read_result(out, run) is None:
+            result.write(out / f"{run.key}.json")  # a shared folder may show files late
+        n_left = len(lost) + len(todo) - done
+        left = (time.monotonic() - started) / done * n_left
+        logger.info("%s is done; %d left, about %s.", run.key, n_left, format_duration(left))
+
+
+def _on_cluster(workspace: Workspace, out: Path, scheduler: str) -> Cluster[Run]:
+    """Return how runs are executed on a cluster."""
+    shared = [out, workspace.folder, *workspace.plan.data.values()]
+    return Cluster(
+        scheduler,
+        name=lambda run: run.key,
+        files=lambda run: (*shared, run.train, workspace.store_path(run)),
+        alone=True,
+    )
 
 
 def read_result(out: Path, run: Run) -> RunResult | None:
@@ -263,21 +305,31 @@ def _find_lost(todo: list[Run], workspace: Workspace) -> list[Run]:
 
 
 def _execute_in_order(
-    execute: Callable[[Run], Run], runs: list[Run], processes: int
-) -> Iterator[Run]:
+    execute: Callable[[Run], tuple[Run, RunResult | None]],
+    runs: list[Run],
+    processes: int | None,
+    cluster: Cluster[Run] | None,
+) -> Iterator[tuple[Run, RunResult | None]]:
     """Yield each run as it is done; those that need others come after them."""
     for depth in sorted({run.depth for run in runs}):
         ready = [run for run in runs if run.depth == depth]
-        yield from map_as_done(execute, ready, min(processes, len(ready)))
+        n_processes = processes and min(processes, len(ready))
+        yield from map_as_done(execute, ready, n_processes, cluster)
 
 
-def _execute(workspace: Workspace, out: Path, threads: int, run: Run) -> Run:
+def _execute(
+    workspace: Workspace, out: Path, threads: int, wait: bool, run: Run
+) -> tuple[Run, RunResult | None]:
+    """Execute a run and return its result, too.
+
+    On a cluster it waits for a worker that was given up but still trains, and takes its result.
+    """
     folder = workspace.folder / run.folder
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder, doing="training in"):
+    with locked(folder, wait, doing="training in"):
         # Another command may have finished it; a model that others need may be gone.
         if read_result(out, run) is None:
             execute_run(workspace, run.with_threads(threads)).write(out / f"{run.key}.json")
         elif not run.members and not workspace.model_path(run).exists():
             train_run(workspace, run.with_threads(threads))
-    return run
+        return run, read_result(out, run)

@@ -292,6 +292,16 @@ class Plan:
         plan._check()
         return plan
 
+    def absolute(self) -> "Plan":
+        """Return the same plan with absolute paths, for processes with another working folder."""
+        return replace(
+            self,
+            source=self.source.absolute(),
+            folder=self.folder.absolute(),
+            data={name: path.absolute() for name, path in self.data.items()},
+            audio=self.audio and self.audio.absolute(),
+        )
+
     def runs(self) -> list[Run]:
         """Return all runs: the first seed of every configuration, then the second, and so on."""
         most = max(configuration.n_runs for configuration in self.configurations.values())

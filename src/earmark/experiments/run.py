@@ -234,8 +234,8 @@ class Workspace:
         """Return the model file of a run, which exists once it is trained."""
         return self.folder / run.folder / MODEL
 
-    def compute_features(self, run: Run) -> FeatureStore:
-        """Return the feature store of a run, after computing what it lacks.
+    def compute_features(self, run: Run, scheduler: str | None = None) -> FeatureStore:
+        """Return the feature store of a run, after computing what it lacks, perhaps on a cluster.
 
         Clips that cannot be read are removed from the validation and test clips from here on.
         """
@@ -247,7 +247,9 @@ class Workspace:
             run.negatives or (), run.valid_negatives or (), train, separated[0]
         )
         paths = clip_paths(train, *separated, negatives, valid_negatives)
-        store = build_store(self.store_path(run), paths, run.settings.features, wait=True)
+        store = build_store(
+            self.store_path(run), paths, run.settings.features, scheduler=scheduler, wait=True
+        )
         self.tagged, self.test = (readable(clips, store) for clips in separated)
         # Thresholds are tuned on the clips that the training validates on.
         _, self.valid = join_negatives(

@@ -9,7 +9,7 @@ known, if the format allows. A recording that cannot be used is set aside and co
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -94,6 +94,7 @@ def detect_batch(
     out: PathLike | BinaryIO,
     settings: BatchSettings | None = None,
     *,
+    detect_each: Callable[..., Iterator[FileResult]] | None = None,
     on_result: Callable[[FileResult], object] | None = None,
     key: str = "",
     show_progress: bool = False,
@@ -105,6 +106,7 @@ def detect_batch(
         recordings: files, or folders of them.
         out: a file, a folder (it exists, or ends with a slash), or a binary stream.
         settings: what to detect and what to write of it.
+        detect_each: in place of `Detector.detect_each`, such as a partial `detect_on_cluster`.
         on_result: called with the result of each recording, scores included, before it is written.
         key: what `on_result` depends on; another one begins anew.
         show_progress: draw a bar on standard error, if that is a terminal.
@@ -141,7 +143,7 @@ def detect_batch(
         todo = {name: path for name, path in files.items() if name not in known}
         progress = stack.enter_context(_Progress(files, todo, show_progress))
         keep_scores = on_result is not None or settings.score_folder is not None
-        for result in detector.detect_each(
+        for result in (detect_each or detector.detect_each)(
             todo,
             sensitivity=settings.sensitivity,
             min_score=settings.min_score,

@@ -83,7 +83,7 @@ class FileResult(NamedTuple):
 
     name: str
     events: list[Event]
-    duration: float
+    duration: float = 0.0
     scores: FrameScores | None = None
     error: EarmarkError | None = None
 
@@ -279,20 +279,8 @@ class Detector:
         if scores is not None:
             stems_of(files)  # two that would write one table are refused before any work
         settings: dict[str, Any] = {"sensitivity": sensitivity, "min_score": min_score}
-        events: dict[str, list[Event]] = {}
-        failed: dict[str, EarmarkError] = {}
-        for result in self.detect_each(files, keep_scores=scores is not None, **settings):
-            if result.error is not None:
-                logger.warning("%s", result.error)
-                failed[result.name] = result.error
-                continue
-            events[result.name] = result.events
-            logger.debug(
-                "%s: %d events in %.1f s", result.name, len(result.events), result.duration
-            )
-            if scores is not None and result.scores is not None:
-                write_scores(scores, ScoreTable(self.labels, {result.name: result.scores}))
-        return FileEvents(events, failed)
+        results = self.detect_each(files, keep_scores=scores is not None, **settings)
+        return collect_results(results, scores)
 
     def detect_each(
         self,
@@ -479,6 +467,26 @@ def load(
     ('car_horn', 'cat')
     """
     return Detector.load(path, device, threads, encoder)
+
+
+def collect_results(results: Iterable[FileResult], scores: PathLike | None = None) -> FileEvents:
+    """Return all results as one; log errors, and write frame-level scores to the folder `scores`.
+
+    >>> collect_results([FileResult("a.wav", [Event(0, 1, "dog")])])
+    {'a.wav': [Event(onset=0.0, offset=1.0, label='dog', score=None)]}
+    """
+    events: dict[str, list[Event]] = {}
+    failed: dict[str, EarmarkError] = {}
+    for result in results:
+        if result.error is not None:
+            logger.warning("%s", result.error)
+            failed[result.name] = result.error
+            continue
+        events[result.name] = result.events
+        logger.debug("%s: %d events in %.1f s", result.name, len(result.events), result.duration)
+        if scores is not None and result.scores is not None:
+            write_scores(scores, ScoreTable(result.scores.labels, {result.name: result.scores}))
+    return FileEvents(events, failed)
 
 
 def parse_sensitivity(sensitivity: str | float) -> float:

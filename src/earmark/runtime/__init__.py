@@ -5,7 +5,9 @@
     memory      freed memory stays with the process
     cores       how many cores there are, and how threads wait for each other
     threads     map a function over items on threads of one core each
-    processes   map a function over items in worker processes
+    processes   map a function over items in worker processes, or on a cluster
+    cluster     map a function over items on a Dask cluster
+    local_cluster  a scheduler and workers on this machine
     isa         keep oneDNN away from instructions that the system does not grant
 
 Conventions: everything that only makes a CPU faster (`kernels`, `memory`, the spinning of threads)

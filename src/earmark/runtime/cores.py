@@ -5,6 +5,9 @@ imported here: `limit_spinning` must run before it.
 """
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from earmark.runtime.switch import custom_kernels
 
@@ -45,3 +48,24 @@ def limit_spinning() -> None:
     """
     if custom_kernels():
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit torch to one thread, if it is loaded, as in a worker process.
+
+    >>> import torch
+    >>> with one_thread():
+    ...     torch.get_num_threads()
+    1
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

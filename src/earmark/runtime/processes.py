@@ -1,8 +1,9 @@
-"""Map a function over items in several worker processes.
+"""Map a function over items in several worker processes, of this machine or of a cluster.
 
-Conventions: worker processes are spawned, run one thread each, and end when their parent ends, even
-when it is killed. They do not run the user's script again, as spawned processes otherwise do, so
-that it needs no `if __name__ == "__main__":`. Only a few results are held in memory.
+Conventions: the worker processes of this machine are spawned, run one thread each, and end when
+their parent ends, even when it is killed. They do not run the user's script again, as spawned
+processes otherwise do, so that it needs no `if __name__ == "__main__":`. Only a few results are
+held in memory. With a `Cluster`, its workers get the items; see `earmark.runtime.cluster`.
 """
 
 import multiprocessing
@@ -15,12 +16,14 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.connection import wait
 from types import ModuleType
 from typing import TypeVar
 
 from earmark.errors import DataError, SettingError
-from earmark.runtime.cores import n_cores
+from earmark.runtime.cluster import Cluster, map_on_cluster
+from earmark.runtime.cores import n_cores, one_thread
 from earmark.runtime.extensions import import_extensions
 
 AHEAD = 8  # items per process that may be under way while the first result is awaited
@@ -30,7 +33,10 @@ Result = TypeVar("Result")
 
 
 def map_in_order(
-    function: Callable[[Item], Result], items: Collection[Item], processes: int | None = None
+    function: Callable[[Item], Result],
+    items: Collection[Item],
+    processes: int | None = None,
+    cluster: Cluster[Item] | None = None,
 ) -> Generator[Result, None, None]:
     """Yield `function(item)` for each item, in order.
 
@@ -39,16 +45,23 @@ def map_in_order(
         items: what it is called with.
         processes: number of worker processes. By default one per core, fewer where the items are
             few; with 1 everything runs in this process, on one thread.
+        cluster: where to run, in place of processes of this machine.
 
     >>> list(map_in_order(abs, [-1, -2]))
     [1, 2]
     """
+    if cluster is not None:
+        _check_alone(processes)
+        yield from map_on_cluster(partial(_each, function), items, cluster)
+        return
+    if multiprocessing.current_process().daemon:  # such as a worker of Dask, which may start none
+        processes = 1
     if processes is None:  # starting one takes two seconds, as much as hundreds of short clips
         processes = min(n_cores(), max(1, len(items) // 64))
     if processes < 1:
         raise SettingError(f"processes must be 1 or more. Got {processes!r}.")
     if processes == 1:
-        with _one_thread():
+        with one_thread():
             yield from map(function, items)
         return
     pending: deque[Future[Result]] = deque()
@@ -63,15 +76,25 @@ def map_in_order(
 
 
 def map_as_done(
-    function: Callable[[Item], Result], items: Collection[Item], processes: int
+    function: Callable[[Item], Result],
+    items: Collection[Item],
+    processes: int | None = None,
+    cluster: Cluster[Item] | None = None,
 ) -> Generator[Result, None, None]:
     """Yield `function(item)` for each item, in the order in which they finish.
 
     For long work: when the caller stops, by an error or Ctrl-C, the worker processes are ended.
+    (On a cluster, tasks that have not started are cancelled.) Arguments as in `map_in_order`, but
+    by default there is one process per core.
 
     >>> sorted(map_as_done(abs, [-1, -2], processes=1))
     [1, 2]
     """
+    if cluster is not None:
+        _check_alone(processes)
+        yield from map_on_cluster(partial(_each, function), items, cluster, in_order=False)
+        return
+    processes = processes or min(n_cores(), max(1, len(items)))
     if processes == 1:
         yield from map(function, items)
         return
@@ -86,6 +109,18 @@ def map_as_done(
             for child in set(multiprocessing.active_children()) - others:
                 child.terminate()
             raise
+
+
+def _each(function: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+    return [function(item) for item in items]
+
+
+def _check_alone(processes: int | None) -> None:
+    if processes is not None:
+        raise SettingError(
+            "processes is for this machine; leave it out with a scheduler, whose workers are as "
+            f"many as were started. Got {processes!r}."
+        )
 
 
 @contextmanager
@@ -115,21 +150,6 @@ def without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Limit torch to one thread, if it is loaded, as in a worker process."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _start_worker() -> None:

@@ -177,6 +177,7 @@ def train(
             Path(run.store) if run.store else folder / "features",
             paths,
             chosen.features,
+            scheduler=run.scheduler,
             progress=lambda done, total: bar.move_to(done),
             wait=True,
         )

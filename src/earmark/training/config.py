@@ -197,6 +197,8 @@ class RunConfig:
     Args:
         store: folder of the computed features, which several trainings may share; by default
             `features` in the output folder.
+        scheduler: of a Dask cluster that computes the features: "local:4" or an address, as in
+            `earmark.runtime.cluster`; the training itself runs where it is started.
         resume: continue from the checkpoint in the output folder, if there is one.
         device: "auto", "cpu", "cuda" or "cuda:1".
         devices: processes on this machine, one per device.
@@ -212,6 +214,7 @@ class RunConfig:
     """
 
     store: str | os.PathLike[str] | None = None
+    scheduler: str | None = None
     resume: bool = False
     device: str = "auto"
     devices: int = 1
