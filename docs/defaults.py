@@ -4,11 +4,11 @@ From the runs of defaults.toml on four kinds of data and of rates.toml, in bench
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from statistics import mean
 
 from benchmarks.kinds import KINDS
+from benchmarks.validation import OUT
 from docs.results import compare
 from earmark.experiments.table import Summary
 from earmark.metrics.report import TextTable
