@@ -13,16 +13,15 @@ from statistics import median
 
 from earmark.experiments.compare import DIFFERENCES, TABLE, read_results, save_run_figure
 from earmark.experiments.configurations import list_pairs, read_configurations
+from earmark.experiments.csv_tables import difference_csv, summary_csv
 from earmark.experiments.dcase2017 import CONFIGURATIONS, TABLE_2, Row, paper_table
 from earmark.experiments.run import RunResult
 from earmark.experiments.table import (
     Comparison,
     Summary,
     compare_results,
-    difference_csv,
     difference_text,
     list_tunings,
-    summary_csv,
     summary_text,
 )
 from earmark.metrics.report import TextTable

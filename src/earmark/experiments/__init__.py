@@ -7,6 +7,7 @@ run             one run: train, tune, score -> RunResult
 scoring         the scores of a run on some clips
 effects         how scores vary with the choice of clips; the effect of a change
 table           results -> mean, standard deviation, confidence intervals, paired differences
+csv_tables      the same as CSV
 compare         all runs of a plan, in parallel and resumable
 systems         the systems of the paper's Table 3, their published figures, what they cost
 dcase2017       the paper's tables from the official lists of DCASE 2017 task 4

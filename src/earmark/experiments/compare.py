@@ -24,6 +24,7 @@ from pathlib import Path
 
 from earmark.errors import SettingError
 from earmark.experiments.configurations import Configuration
+from earmark.experiments.csv_tables import difference_csv, summary_csv
 from earmark.experiments.plan import Plan, Run
 from earmark.experiments.plan_file import read_plan_file
 from earmark.experiments.run import RunResult, Workspace, execute_run, train_run
@@ -32,9 +33,7 @@ from earmark.experiments.table import (
     Comparison,
     compare_results,
     comparison_tables,
-    difference_csv,
     list_tunings,
-    summary_csv,
     verdicts_text,
 )
 from earmark.files import atomic_write, locked

@@ -12,8 +12,6 @@ does not. What a pair's difference in F1 says is a sentence (`earmark.metrics.ve
 and clips.
 """
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf, nan
@@ -302,7 +300,7 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
         texts = [summary_text(own) if name in with_deviation else f"{own.mean:.3f}"
                  for name, own in metrics.items()]  # fmt: skip
         rows.append((configuration, str(len(comparison.seeds[configuration])), *texts))
-    shown = _list_metrics([comparison])
+    shown = list_metrics([comparison])
     columns = ("configuration", "runs", *(METRICS[name].title for name in shown))
     title = f"Mean ± standard deviation over runs; {TUNINGS[comparison.tuning]}"
     tables = [TextTable(title, columns, tuple(rows))]
@@ -324,7 +322,7 @@ def comparison_tables(comparison: Comparison) -> list[TextTable]:
                 *(difference_text(metrics[x], corrected.get(x)) for x in HEADLINES),
                 p_text(metrics["er"].smallest_p),
             )
-            for name, metrics, corrected in _list_differences(comparison)
+            for name, metrics, corrected in list_differences(comparison)
         ]
         title = (
             "Differences, paired by seed: mean [95 % confidence interval], p (p corrected for the"
@@ -352,10 +350,14 @@ def _pair_name(pair: Pair) -> str:
     return f"{pair.configuration} minus {pair.baseline}"
 
 
-def _list_differences(
+def list_differences(
     comparison: Comparison,
 ) -> list[tuple[str, Mapping[str, RunDifference], Mapping[str, float]]]:
-    """Return name, differences and corrected p-values of the pairs, then of the joint tests."""
+    """Return name, differences and corrected p-values of the pairs, then of the joint tests.
+
+    >>> list_differences(compare_results([], []))
+    []
+    """
     joint = (("all pairs", comparison.by_change), ("means per seed", comparison.by_seed))
     return [
         *(
@@ -370,63 +372,14 @@ def _list_differences(
     ]
 
 
-def _list_metrics(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return the names of the metrics that any of the comparisons has; the usual ones always."""
+def list_metrics(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the names of the metrics that any of the comparisons has; the usual ones always.
+
+    >>> list_metrics([])[:3]
+    ['er', 's', 'd']
+    """
     known = {name for x in comparisons for own in x.summaries.values() for name in own}
     return [name for name, metric in METRICS.items() if name in known or not metric.optional]
-
-
-def summary_csv(comparisons: Sequence[Comparison]) -> str:
-    """Return all scores of all configurations as CSV, one row per tuning and configuration.
-
-    >>> summary_csv([]).split(",")[:5]
-    ['tuning', 'configuration', 'runs', 'er_mean', 'er_deviation']
-    """
-    parts = ("mean", "deviation", "low", "high")
-    names = _list_metrics(comparisons)
-    columns = [f"{name}_{part}" for name in names for part in parts]
-    rows = [
-        [comparison.tuning, configuration, len(comparison.seeds[configuration])]
-        + [_csv_number(getattr(metrics.get(x), part, nan)) for x in names for part in parts]
-        for comparison in comparisons
-        for configuration, metrics in comparison.summaries.items()
-    ]
-    return _csv_text(["tuning", "configuration", "runs", *columns], rows)
-
-
-def difference_csv(comparisons: Sequence[Comparison]) -> str:
-    """Return all paired differences as CSV, one row per tuning and pair.
-
-    >>> difference_csv([]).split(",")[:5]
-    ['tuning', 'pair', 'runs', 'smallest_p', 'er_difference']
-    """
-    parts = ("difference", "low", "high", "p_value")
-    names = _list_metrics(comparisons)
-    columns = [f"{name}_{part}" for name in names for part in (*parts, "corrected_p")]
-    rows = [
-        [comparison.tuning, name, metrics["er"].n_runs, f"{metrics['er'].smallest_p:.6g}"]
-        + [
-            _csv_number(value)
-            for x in names
-            for value in (
-                *(getattr(metrics.get(x), part, nan) for part in parts),
-                corrected.get(x, nan),
-            )
-        ]
-        for comparison in comparisons
-        for name, metrics, corrected in _list_differences(comparison)
-    ]
-    return _csv_text(["tuning", "pair", "runs", "smallest_p", *columns], rows)
-
-
-def _csv_number(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.4f}"
-
-
-def _csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-    return text.getvalue()
 
 
 def summary_text(summary: Summary) -> str:
