@@ -18,8 +18,10 @@ import numpy as np
 import torch
 
 from benchmarks import (
+    day,
     detection,
     features,
+    folder,
     growth,
     hour,
     kernels,
@@ -59,6 +61,8 @@ BENCHMARKS = {
     "profile": Benchmark(profile.run, "docs/speed.md"),
     "startup": Benchmark(startup.run, "docs/speed.md"),
     "growth": Benchmark(growth.run, "docs/speed.md"),
+    "day": Benchmark(day.run, "docs/long-and-live.md"),
+    "folder": Benchmark(folder.run, "docs/long-and-live.md"),
     "hour": Benchmark(hour.run, "docs/systems.md"),
     "scale": Benchmark(scale.run, "docs/scale.md"),
     "scoring": Benchmark(scoring.run, "docs/metrics.md", one_thread=True),

@@ -51,7 +51,7 @@ def decode_in_pieces(scores, clips, decoder, sizes, duration):
     return sorted(events + decoder.finish(duration))
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(recordings(), st.booleans())
 def test_pieces_have_the_events_of_the_whole_bit_for_bit(recording, is_calibrated):
     scores, clips, grid, decoding, duration, sizes = recording
@@ -64,7 +64,7 @@ def test_pieces_have_the_events_of_the_whole_bit_for_bit(recording, is_calibrate
     assert decode_in_pieces(scores, clips, decoder, sizes, duration) == expected
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(recordings())
 def test_an_event_comes_within_the_stated_delay_and_none_comes_later(recording):
     scores, clips, grid, decoding, *_ = recording
