@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from docs import architecture, card, decoding, reliable, results, systems
+from docs import architecture, card, decoding, formats, reliable, results, systems
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
@@ -110,6 +110,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         reliable.sensitivities,
     ),
     "docs/encoders.md": (reliable.encoder_table,),
+    "docs/formats.md": (formats.format_table,),
     "docs/model-card.md": (
         card.about,
         reliable.summary,
