@@ -15,7 +15,7 @@ from earmark.data.doctor import examine
 from earmark.data.groups import groups_by_pattern, suggest_groups
 from earmark.data.manifest import Manifest
 from earmark.errors import DataError, SettingError
-from earmark.training.api import _read_tables
+from earmark.training.clips import read_tables
 
 NONE = {"group": None, "group_pattern": None}
 
@@ -125,24 +125,24 @@ class TestTraining:
     def test_holds_out_whole_groups(self, speakers, caplog):
         caplog.set_level("INFO", "earmark")
         tables = (speakers / "clips.tsv", None, speakers / "audio", None, None, 0)
-        train, valid = _read_tables(*tables, NONE | {"group": "speaker"})
+        train, valid = read_tables(*tables, NONE | {"group": "speaker"})
         assert not {*train.groups} & {*valid.groups}
         assert "4 of 24 clips (1 of 6 groups) are held out" in caplog.text
         assert "suggest" not in caplog.text
 
     def test_warns_where_names_suggest_groups_that_a_random_split_divides(self, speakers, caplog):
         tables = (speakers / "clips.tsv", None, speakers / "audio", None, None, 0)
-        _read_tables(*tables, NONE)
+        read_tables(*tables, NONE)
         assert "The table has a column 'speaker'." in caplog.text
         assert "add --group speaker" in caplog.text
 
     def test_refuses_a_validation_table_with_groups_of_training(self, speakers):
         table, audio = speakers / "clips.tsv", speakers / "audio"
         with pytest.raises(DataError, match=r"share 6 of 6 groups \('a', 'b', 'c', ...\)"):
-            _read_tables(table, table, audio, None, None, 0, NONE | {"group": "speaker"})
+            read_tables(table, table, audio, None, None, 0, NONE | {"group": "speaker"})
         with pytest.raises(SettingError, match="A Manifest has its own groups"):
             clips = Manifest.read(table, audio)
-            _read_tables(clips, None, None, None, None, 0, NONE | {"group": "speaker"})
+            read_tables(clips, None, None, None, None, 0, NONE | {"group": "speaker"})
 
 
 def names(pattern, n=60):

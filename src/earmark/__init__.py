@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     )
     from earmark.metrics.evaluation import Scoring, evaluate
     from earmark.metrics.system_output import SystemOutput
+    from earmark.nn.embedding_network import EmbeddingConfig
     from earmark.nn.model import Model, ModelConfig
+    from earmark.nn.networks import register_network
     from earmark.pooling import Pooling
     from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
     from earmark.synth.soundbank import Soundbank
@@ -68,6 +70,7 @@ _MODULE_OF = {
     "Detector": "inference.detector",
     "EarmarkError": "errors",
     "EarmarkWarning": "errors",
+    "EmbeddingConfig": "nn.embedding_network",
     "Event": "formats.events",
     "FeatureConfig": "data.features",
     "FrameGrid": "frames",
@@ -103,6 +106,7 @@ _MODULE_OF = {
     "read_scores": "formats.scores",
     "read_tags": "formats.tags",
     "register_encoder": "encoders",
+    "register_network": "nn.networks",
     "segment_scores": "metrics",
     "train": "training.api",
     "tune": "training.api",
@@ -139,6 +143,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "Detector",
     "EarmarkError",
     "EarmarkWarning",
+    "EmbeddingConfig",
     "Event",
     "FeatureConfig",
     "FrameGrid",
@@ -174,6 +179,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "read_scores",
     "read_tags",
     "register_encoder",
+    "register_network",
     "segment_scores",
     "train",
     "tune",

@@ -59,6 +59,14 @@ def train(
         str | None,
         typer.Option(help="Pretrained encoder: its TOML file, or a file with one beside it."),
     ] = None,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Start from a trained model with other classes: its network, with a new head.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("run"),
     preset: Annotated[
         str | None,
@@ -94,6 +102,7 @@ def train(
 
     Ctrl-C or SIGTERM stops it and writes the model of the best epoch so far.
     """
+    from earmark.runtime.processes import is_first_process
     from earmark.training import api
     from earmark.training.config import RunConfig
     from earmark.training.finish import MODEL
@@ -125,6 +134,7 @@ def train(
             strong=strong,
             teachers=teachers or (),
             encoder=encoder,
+            start_from=start_from,
             preset=preset,
             config=config,
             overrides=overrides or (),
@@ -133,7 +143,7 @@ def train(
     except KeyboardInterrupt:
         _stop(out, device)
         raise typer.Exit(130) from None
-    if api.is_first_process():
+    if is_first_process():
         _print_summary(out / MODEL, detector.bundle.training)
 
 
@@ -155,7 +165,7 @@ def export_best(
 def _stop(out: Path, device: str) -> None:
     """Write the model of a training that was interrupted, if it has completed an epoch."""
     from earmark.errors import EarmarkError
-    from earmark.training.api import is_first_process
+    from earmark.runtime.processes import is_first_process
     from earmark.training.finish import MODEL, export_best
 
     if not is_first_process():

@@ -178,6 +178,15 @@ class NetworkConfig(ABC):
         """
         return ""
 
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the name of each tensor of the network -> its shape.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=17).tensor_shapes()["classifier.weight"]
+        (17, 256)
+        """
+        return {name: tuple(x.shape) for name, x in _on_meta(self).state_dict().items()}
+
     def class_axes(self) -> dict[str, int]:
         """Return the name of each tensor with one value or row per class -> the axis of classes.
 

@@ -123,6 +123,16 @@ def _check_alone(processes: int | None) -> None:
         )
 
 
+def is_first_process() -> bool:
+    """Return whether this process writes and logs, of those that torchrun or SLURM started.
+
+    >>> is_first_process()
+    True
+    """
+    ranks = (os.environ.get(name, "0") for name in ("RANK", "SLURM_PROCID"))
+    return all(rank == "0" for rank in ranks)
+
+
 @contextmanager
 def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     # Spawned, not forked: a fork of a process with threads (torch, BLAS) may hang.

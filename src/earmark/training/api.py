@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from earmark.data.batches import with_statistics
 from earmark.data.doctor import low_rate_hint
 from earmark.data.encoded import read_encoder
-from earmark.data.groups import check_separate, suggest_groups
-from earmark.data.manifest import Manifest, clip_paths, separate_names
+from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError, choose
@@ -26,6 +25,7 @@ from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector, name_recordings
+from earmark.inference.model_file import Bundle
 from earmark.inference.tuning import (
     TuningResult,
     calibrated,
@@ -34,8 +34,10 @@ from earmark.inference.tuning import (
     tune_decoding,
 )
 from earmark.runtime.device import resolve_device
+from earmark.runtime.processes import is_first_process
 from earmark.runtime.progress import ProgressBar
 from earmark.training.checkpoint import CHECKPOINT
+from earmark.training.clips import read_clips, read_tables
 from earmark.training.config import RunConfig
 from earmark.training.finish import (
     MODEL,
@@ -47,6 +49,7 @@ from earmark.training.finish import (
 )
 from earmark.training.self_training import write_pseudo_labels
 from earmark.training.settings import Settings
+from earmark.training.transfer import Origin, check_origin, open_origin
 
 if TYPE_CHECKING:
     from earmark.training.loop import Job
@@ -55,7 +58,6 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 PSEUDO_LABELS = "pseudo_labels.npy"
-VALID_SHARE = 0.15  # of the training clips, where no validation table is given
 
 
 def train(
@@ -72,6 +74,7 @@ def train(
     strong: PathLike | None = None,
     teachers: Sequence[PathLike] = (),
     encoder: PathLike | None = None,
+    start_from: PathLike | None = None,
     preset: str | None = None,
     config: PathLike | None = None,
     overrides: str | Iterable[str] = (),
@@ -100,6 +103,8 @@ def train(
             the tags of each clip, gives pseudo-labels for a frame-level loss in addition.
         encoder: a pretrained network that makes the features: the TOML file that describes it, its
             own file, or the name of a registered module; see `earmark.data.encoded.read_encoder`.
+        start_from: a model file, with other classes, whose network is kept except for a new head;
+            features and network are those of the model. See `earmark.training.transfer`.
         preset: a key of `earmark.training.settings.PRESETS`; "fast" by default, and "encoder" with
             an encoder.
         config: TOML file of settings that change the preset.
@@ -122,9 +127,10 @@ def train(
     from earmark.training.launch import run_job
     from earmark.training.loop import Job
 
-    run = run or RunConfig()
+    start, origin = _open_start(start_from, encoder)
+    run = _with_credits(run or RunConfig(), start)
     device = resolve_device(run.device)
-    asked = chosen = _choose_settings(preset, config, overrides, settings, encoder)
+    asked = chosen = _choose_settings(preset, config, overrides, settings, encoder, start)
     folder = Path(out)
     has_checkpoint = (folder / CHECKPOINT).exists()
     if has_checkpoint and not run.resume:
@@ -151,13 +157,13 @@ def train(
             _train_teacher(
                 chosen, folder, run, train=train, valid=valid, audio=audio, valid_audio=valid_audio,
                 group=group, group_pattern=group_pattern,
-                negatives=negatives, valid_negatives=valid_negatives,
+                negatives=negatives, valid_negatives=valid_negatives, start_from=start_from,
             )
         ]  # fmt: skip
 
     # Data: tables -> clips -> features.
     is_first = is_first_process()
-    train_clips, valid_clips = _read_tables(
+    train_clips, valid_clips = read_tables(
         train,
         valid,
         audio,
@@ -190,9 +196,13 @@ def train(
     store = store.with_excerpts({**train_clips.excerpts, **valid_clips.excerpts})
     chosen = replace(
         chosen.for_classes(len(train_clips.labels)),
-        features=with_statistics(chosen.features, store, train_clips),
+        features=with_statistics(chosen.features, store, train_clips)
+        if start is None
+        else start.feature_config,
         training=chosen.training.for_clips(len(train_clips)),
     )
+    if start is not None:
+        check_origin(chosen.model, start)
     pseudo_labels = folder / PSEUDO_LABELS if teachers else None
     if pseudo_labels is not None and is_first:
         write_pseudo_labels(
@@ -200,7 +210,7 @@ def train(
         )
 
     # Training, then a decoding tuned on the validation tags.
-    job = Job(folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run)
+    job = Job(folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run, origin)
     if is_first:
         _log_plan(job, asked.training.max_epochs)
     logger.debug("device %s, settings %s", device, chosen.to_dict())
@@ -263,7 +273,7 @@ def tune(
         raise SettingError(
             "max_false_per_minute needs negatives=..., recordings without any of the classes."
         )
-    clips = _read_clips("validation", table, audio, detector.labels)
+    clips = read_clips("validation", table, audio, detector.labels)
     recordings = {} if negatives is None else name_recordings(negatives)
     own = {path.resolve() for path in clips.paths}
     both = next((path for path in recordings.values() if path.resolve() in own), None)
@@ -329,6 +339,25 @@ def _checked_choices(
     return one_threshold
 
 
+def _open_start(
+    start_from: PathLike | None, encoder: PathLike | None
+) -> tuple[Bundle | None, Origin | None]:
+    """Return the model to start from, if there is one, and what identifies it."""
+    if start_from is None:
+        return None, None
+    start = open_origin(Path(start_from))
+    start = start if encoder is None else start.with_encoder(encoder)
+    return start, Origin.read(Path(start_from))
+
+
+def _with_credits(run: RunConfig, start: Bundle | None) -> RunConfig:
+    """Return the run with licence and credits of the model to start from, if there is one."""
+    if start is None:
+        return run
+    credits_ = tuple(dict.fromkeys([*start.attribution, *run.attribution]))
+    return replace(run, licence=run.licence or start.licence, attribution=credits_)
+
+
 def _train_teacher(chosen: Settings, folder: Path, run: RunConfig, **data: Any) -> Path:
     """Train the generations before the last one in the folder of the teacher; return its model.
 
@@ -348,16 +377,6 @@ def _train_teacher(chosen: Settings, folder: Path, run: RunConfig, **data: Any) 
     if is_first_process():
         logger.info("Generation %d of %d.", n_before + 1, n_before + 1)
     return model
-
-
-def is_first_process() -> bool:
-    """Return whether this process writes and logs, of those that torchrun or SLURM started.
-
-    >>> is_first_process()
-    True
-    """
-    ranks = (os.environ.get(name, "0") for name in ("RANK", "SLURM_PROCID"))
-    return all(rank == "0" for rank in ranks)
 
 
 def readable(clips: Manifest, store: FeatureStore) -> Manifest:
@@ -389,12 +408,18 @@ def _choose_settings(
     overrides: str | Iterable[str],
     settings: Settings | None,
     encoder: PathLike | None,
+    start: Bundle | None,
 ) -> Settings:
     overrides = [overrides] if isinstance(overrides, str) else list(overrides)
     if settings is None:
+        file = None if config is None else Path(config)
+        if start is not None:
+            preset = preset or ("fast" if start.feature_config.encoder is None else "encoder")
+            model, features = start.model_config, start.feature_config
+            return Settings.load(preset, file, overrides, features, model)
         preset = preset or ("fast" if encoder is None else "encoder")
-        features = None if encoder is None else read_encoder(encoder)
-        return Settings.load(preset, None if config is None else Path(config), overrides, features)
+        features_of = None if encoder is None else read_encoder(encoder)
+        return Settings.load(preset, file, overrides, features_of)
     if not isinstance(settings, Settings):
         raise SettingError(
             "settings= takes a complete Settings; pass settings such as 'training.seed=1' as "
@@ -404,7 +429,7 @@ def _choose_settings(
         "preset": preset is not None,
         "config": config is not None,
         "overrides": overrides,
-        "encoder": encoder is not None,
+        "encoder": encoder is not None and start is None,
     }
     given = [f"{name}=" for name, is_given in also.items() if is_given]
     if given:
@@ -413,93 +438,6 @@ def _choose_settings(
             "Settings.load(preset, config, overrides, features)."
         )
     return settings
-
-
-def _read_tables(
-    train: PathLike | Manifest,
-    valid: PathLike | Manifest | None,
-    audio: PathLike | None,
-    valid_audio: PathLike | None,
-    strong: PathLike | None,
-    seed: int,
-    groups: Mapping[str, str | None],
-) -> tuple[Manifest, Manifest]:
-    """Return the training and the validation clips."""
-    train_clips = _read_clips("training", train, audio, stacklevel=4, groups=groups)
-    if not train_clips.labels:
-        raise DataError("The training table has no labels; it needs one column of labels.")
-    if strong is not None:
-        train_clips = train_clips.with_events(read_events(strong))
-    if valid is None:
-        n_clips, n_groups = len(train_clips), len({*train_clips.groups})
-        if is_first_process():
-            _warn_about_groups(train_clips)
-        train_clips, valid_clips = train_clips.split(VALID_SHARE, seed)
-        if is_first_process():
-            n_held = len({*valid_clips.groups})
-            of_groups = f" ({n_held} of {n_groups} groups)" if n_groups else ""
-            held_out = f"{len(valid_clips)} of {n_clips} clips{of_groups}"
-            logger.info("%s are held out for validation.", held_out)
-    else:
-        folder = valid_audio or audio
-        valid_clips = _read_clips(
-            "validation", valid, folder, train_clips.labels, stacklevel=4, groups=groups
-        )
-        check_separate(train_clips.groups, valid_clips.groups)
-        (valid_clips,) = separate_names(train_clips, validation=valid_clips)
-    return train_clips, valid_clips
-
-
-def _read_clips(
-    kind: str,
-    source: PathLike | Manifest,
-    audio: PathLike | None,
-    labels: tuple[str, ...] | None = None,
-    stacklevel: int = 3,
-    groups: Mapping[str, str | None] | None = None,
-) -> Manifest:
-    """Return the clips of a table; warn about missing ones, raise if there are none."""
-    groups = {name: value for name, value in (groups or {}).items() if value is not None}
-    if isinstance(source, Manifest):
-        clips = source
-        if groups:
-            raise SettingError(
-                f"A Manifest has its own groups; leave out {', '.join(groups)}, or read it with "
-                "Manifest.read(table, audio, group=...)."
-            )
-    else:
-        clips = Manifest.read(source, audio, labels, **groups)
-    if not len(clips):
-        raise DataError(
-            f"There are no {kind} clips: {len(clips.missing)} recordings of the table are missing; "
-            "`earmark doctor`, or in Python `earmark.data.doctor.examine`, reports which."
-        )
-    if labels is not None and clips.labels != labels:
-        raise DataError(
-            "Training and validation must have the same labels in the same order. Got "
-            f"{', '.join(labels)} and {', '.join(clips.labels)}."
-        )
-    if clips.missing and is_first_process():
-        warnings.warn(
-            f"{len(clips.missing)} of {len(clips) + len(clips.missing)} {kind} clips are missing "
-            f"and are skipped; the first is {clips.missing[0]}.",
-            EarmarkWarning,
-            stacklevel=stacklevel,
-        )
-    return clips
-
-
-def _warn_about_groups(clips: Manifest) -> None:
-    """Warn if names suggest groups, which a split at random divides."""
-    if clips.groups:
-        return
-    found = suggest_groups(clips.files, clips.tags, clips.columns)
-    if found is not None:
-        logger.warning(
-            "%s Validation is split at random and may share them with training, and then its "
-            "scores are too high; add %s, or pass a validation table.",
-            found.evidence, found.option,
-        )  # fmt: skip
 
 
 def _log_plan(job: "Job", max_epochs: int) -> None:

@@ -80,6 +80,8 @@ class TrainingConfig:
             class are to differ; 0 is none.
         ema_decay: decay per step of the exponential moving average of the weights, such as 0.999;
             the averaged weights are then validated and saved. 0 is no averaging.
+        kept_rate: of a training that starts from a trained model, the factor of the learning rate
+            for the part that is kept; 0 freezes it.
         precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
         threads: per process; 0 divides the cores among the processes.
         checkpoint_seconds: a checkpoint is written after every epoch, and this often within one.
@@ -124,6 +126,7 @@ class TrainingConfig:
     plateau_factor: float = 0.5
     level_loss_weight: float = 0.0
     contrast_weight: float = 0.0
+    kept_rate: float = 0.1
 
     def __post_init__(self) -> None:
         choose("training.optimizer", self.optimizer, OPTIMIZERS)
@@ -152,6 +155,7 @@ class TrainingConfig:
             "threads",
             "checkpoint_seconds",
             "contrast_weight",
+            "kept_rate",
         )
         for name in rest:
             if not 0 <= getattr(self, name) < math.inf:

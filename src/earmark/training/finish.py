@@ -138,6 +138,8 @@ def build_bundle(
         "settings": {name: settings.to_dict()[name] for name in ("training", "augment")},
         "classes": classes,
     }
+    if record.origin:
+        training["from"] = dict(record.origin)
     bundle = replace(bundle, training=training).with_decoding(
         tuned.decoding, tuning_record(tuned, len(valid))
     )

@@ -74,6 +74,14 @@ from earmark.training.schedule import (
 )
 from earmark.training.self_training import PseudoLabels
 from earmark.training.settings import Settings
+from earmark.training.transfer import (
+    Origin,
+    hold_statistics,
+    kept_tensors,
+    load_kept,
+    open_origin,
+    parameter_groups,
+)
 from earmark.training.validation import Validation, predict_clip_probs, validate
 
 logger = logging.getLogger(__name__)
@@ -94,6 +102,7 @@ class Job:
         valid: validation clips.
         pseudo_labels: file of frame-level targets from teacher models.
         run: how to run.
+        origin: the trained model to start from.
 
     >>> clips = Manifest(["a.wav"], [Path("a.wav")], [["dog"]], ["dog"])
     >>> Job(Path("run"), Path("features"), Settings(), clips, clips).requirements(1).keys()
@@ -107,20 +116,22 @@ class Job:
     valid: Manifest
     pseudo_labels: Path | None = None
     run: RunConfig = field(default_factory=RunConfig)
+    origin: Origin | None = None
 
     def requirements(self, n_processes: int) -> dict[str, str]:
         """Return what must be the same when a training resumes."""
         return {"data or settings": self.fingerprint(), "number of processes": str(n_processes)}
 
     def fingerprint(self) -> str:
-        """Return a hash of settings, labels, files, tags, events and pseudo-labels."""
+        """Return a hash of settings, labels, files, tags, events, pseudo-labels and origin."""
         data = [
             [m.files, m.tags, [[astuple(event) for event in clip] for clip in m.events]]
             for m in (self.train, self.valid)
         ]
         text = json.dumps([self.settings.deciding(), list(self.train.labels), data], sort_keys=True)
         pseudo = b"" if self.pseudo_labels is None else self.pseudo_labels.read_bytes()
-        return hashlib.sha256(text.encode() + pseudo).hexdigest()
+        origin = b"" if self.origin is None else self.origin.sha256.encode()
+        return hashlib.sha256(text.encode() + pseudo + origin).hexdigest()
 
     def record(self, store: FeatureStore) -> RunRecord:
         """Return what the model file will need besides the checkpoint."""
@@ -135,6 +146,7 @@ class Job:
             supervision="strong" if self.train.events else "weak",
             licence=self.run.licence,
             attribution=tuple(self.run.attribution),
+            origin={} if self.origin is None else self.origin.about(),
         )
 
     def open_store(self) -> FeatureStore:
@@ -189,8 +201,14 @@ class _Trainer:
             )
         self.normalise = Normalise(job.settings.features.mean, job.settings.features.std)
         self.model = job.settings.model.build()
+        self.kept: frozenset[str] = frozenset()  # tensors of the model to start from
+        parameters: Any = self.model.parameters()
+        if job.origin is not None:
+            self.kept = kept_tensors(job.settings.model)
+            load_kept(self.model, open_origin(job.origin.file).weights, self.kept)
+            parameters = parameter_groups(self.model, self.kept, config.kept_rate)
         self.inner = OPTIMIZERS[config.optimizer](
-            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            parameters, lr=config.learning_rate, weight_decay=config.weight_decay
         )
         self.wrapped: Any
         self.optimizer: Any
@@ -230,6 +248,8 @@ class _Trainer:
         config, state = self.job.settings.training, self.state
         started = time.monotonic() - state.seconds
         self.wrapped.train()
+        if self.kept and not config.kept_rate:
+            hold_statistics(self.model, self.kept)
         targets, how = self.job.train.targets, (config.class_ratio, config.class_order)
         order = epoch_order(targets, config.seed, state.epoch, config.balanced, *how)
         # With more processes than clips in the last batch, one would have nothing to do.
@@ -240,7 +260,8 @@ class _Trainer:
             for rows in steps[state.step :]:
                 progress = state.epoch + state.step / len(steps)
                 for group in self.inner.param_groups:
-                    group["lr"] = learning_rate(config, progress, state.history)
+                    rate = learning_rate(config, progress, state.history)
+                    group["lr"] = rate * group.get("factor", 1.0)
                 state.loss_sum += self.step(rows) * len(rows)
                 self.ema.update(self.model, state.epoch * len(steps) + state.step)
                 state.n_clips += len(rows)

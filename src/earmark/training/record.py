@@ -7,8 +7,10 @@ that the folder can be moved.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from earmark.data.manifest import Manifest
 from earmark.data.store import Excerpt, FeatureStore
@@ -34,6 +36,7 @@ class RunRecord:
         supervision: "weak" or "strong".
         licence: of the weights.
         attribution: credits for the recordings.
+        origin: of a training that started from a model, which one.
 
     >>> import tempfile
     >>> clips = Manifest(["a.wav"], [Path("a.wav")], [("dog",)], ["dog"])
@@ -54,6 +57,7 @@ class RunRecord:
     supervision: str
     licence: str = ""
     attribution: tuple[str, ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Write the record of the training in `folder`."""
@@ -72,7 +76,7 @@ class RunRecord:
                 "excerpts": valid.excerpts,
             },
         }
-        plain = ("n_train", "n_negatives", "supervision", "licence", "attribution")
+        plain = ("n_train", "n_negatives", "supervision", "licence", "attribution", "origin")
         values |= {name: getattr(self, name) for name in plain}
         atomic_write(folder / RECORD, (json.dumps(values) + "\n").encode())
 

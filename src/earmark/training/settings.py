@@ -52,6 +52,7 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "plateau_factor": 0.5,
         "level_loss_weight": 0.0,
         "contrast_weight": 0.0,
+        "kept_rate": 0.1,
     }
 }
 # Presets that have another name now.
@@ -112,10 +113,12 @@ class Settings:
         config: str | Path | None = None,
         overrides: Iterable[str] = (),
         features: FeatureConfig | None = None,
+        model: NetworkConfig | None = None,
     ) -> "Settings":
         """Return a preset, changed by a TOML file and then by overrides 'section.field=value'.
 
-        Features, such as those that `read_encoder` returns, replace the preset's own.
+        Features, such as those that `read_encoder` returns, replace the preset's own, and so does
+        the network of a trained model, whose features may then not change.
 
         >>> Settings.load("paper", overrides=["training.max_epochs=20"]).training.max_epochs
         20
@@ -125,11 +128,18 @@ class Settings:
         tree = PRESETS[choose("preset", preset, PRESETS)].to_dict()
         if features is not None:
             tree["features"] = asdict(features)
+        if model is not None:
+            tree["model"] = model.to_dict()
         given: set[str] = set()
         if config is not None:
             given |= _merge(tree, read_toml(Path(config)), str(config))
         for override in [overrides] if isinstance(overrides, str) else overrides:
             given |= _merge(tree, parse_override(override), f"override {override!r}")
+        fixed = sorted(name for name in given if name.startswith("features."))
+        if model is not None and fixed:
+            raise SettingError(
+                f"The features are those of the model to start from; leave out {fixed[0]}."
+            )
         settings = cls._finish(tree, given)
         lowered = settings.features.f_max < PRESETS[preset].features.f_max
         if lowered and features is None and "features.f_max" not in given:
