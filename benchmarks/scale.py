@@ -5,6 +5,7 @@ its own after a warm-up, which loads models and starts workers; the ways take tu
 rounds and the best of each counts. CPU time is that of all processes, with the scheduler's.
 """
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,7 @@ def run(shared: Path) -> str:
     esc50 = shared / "esc50"
     clips = real_clips(esc50) if esc50.is_dir() else made_clips()
     best: dict[tuple[str, str], Figures] = {}
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         for number, clip in enumerate(clips):
             audio = librosa.resample(clip, orig_sr=CONFIG.sample_rate, target_sr=RATE)
@@ -46,17 +48,24 @@ def run(shared: Path) -> str:
         for _ in range(ROUNDS):
             for what in JOBS:
                 for where in ("one", f"local:{WORKERS}"):
-                    found = measure("benchmarks.scale", what, where, folder)
+                    found = measure("benchmarks.scale", what, where, folder, str(COPIES))
                     before = best.get((what, where), found)
                     lower = {x: min(found[x], before[x]) for x in ("wall", "cpu")}
                     memory = max(found["memory"], before["memory"])
                     best[what, where] = {**lower, "memory": memory}
-    hours = len(clips) * COPIES * SECONDS / 3600
     kind = "real recordings (ESC-50)" if esc50.is_dir() else "noise"
+    return report(best, len(clips) * COPIES, kind, load)
+
+
+def report(best: dict[tuple[str, str], Figures], n_clips: int, kind: str, load: float) -> str:
+    """Return the tables of what was measured."""
+    hours = n_clips * SECONDS / 3600
     text = (
-        f"{len(clips) * COPIES} clips of {SECONDS} s, {kind}: {hours:.1f} hours, best of {ROUNDS}."
+        f"{n_clips} clips of {SECONDS} s, {kind}: {hours:.2g} hours; the best of {ROUNDS}."
         " Features are log-mels of the default settings, written to a store; detection is from file"
         " to events, with the bundled model. One hour per core-hour is real time on one core."
+        f" The load average of the machine was {load:.1f} before: the last column holds only if"
+        " that is near 0."
     )
     there = best["detection", f"local:{WORKERS}"]
     rest = (
@@ -102,16 +111,16 @@ def format_hours(hours: float) -> str:
     return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
 
 
-def features(where: str, folder: str) -> Figures:
+def features(where: str, folder: str, copies: str) -> Figures:
     def compute(files: dict[str, Path], scheduler: str | None) -> None:
         with tempfile.TemporaryDirectory() as store:
             how = {"processes": 1} if scheduler is None else {"scheduler": scheduler}
             build_store(store, files, CONFIG, **how)  # type: ignore[arg-type]
 
-    return timed(compute, where, folder)
+    return timed(compute, where, folder, int(copies))
 
 
-def detection(where: str, folder: str) -> Figures:
+def detection(where: str, folder: str, copies: str) -> Figures:
     detector = Detector.load(threads=1)
 
     def detect(files: dict[str, Path], scheduler: str | None) -> None:
@@ -120,13 +129,15 @@ def detection(where: str, folder: str) -> Figures:
         else:
             list(detect_on_cluster(BUNDLED, files, scheduler))
 
-    return timed(detect, where, folder)
+    return timed(detect, where, folder, int(copies))
 
 
-def timed(job: Callable[[dict[str, Path], str | None], None], where: str, folder: str) -> Figures:
+def timed(
+    job: Callable[[dict[str, Path], str | None], None], where: str, folder: str, copies: int
+) -> Figures:
     """Return wall-clock and CPU seconds of a job after a warm-up."""
     paths = sorted(Path(folder).glob("*.wav"))
-    files = {f"{copy} {path.name}": path for copy in range(COPIES) for path in paths}
+    files = {f"{copy} {path.name}": path for copy in range(copies) for path in paths}
     few = {path.name: path for path in paths[:16]}
     if where == "one":
         job(few, None)

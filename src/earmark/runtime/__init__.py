@@ -7,6 +7,7 @@
     threads     map a function over items on threads of one core each
     processes   map a function over items in worker processes, or on a cluster
     cluster     map a function over items on a Dask cluster
+    worker      what a worker of the cluster does
     local_cluster  a scheduler and workers on this machine
     isa         keep oneDNN away from instructions that the system does not grant
 

@@ -15,30 +15,25 @@ Dask, 3), its items are computed again, one at a time while nothing else is unde
 item to blame is known by name.
 """
 
-import hashlib
 import logging
 import math
 import os
 import pickle
-import platform
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
 from earmark.errors import ClusterError, SettingError
-from earmark.runtime.cores import n_cores, one_thread
+from earmark.runtime.cores import n_cores
+from earmark.runtime.worker import code_versions, file_sizes, list_versions, run_chunk
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -49,16 +44,12 @@ PATIENCE = 30.0  # seconds without a result after which the workers are counted
 CLOSE = 30.0  # seconds in which a local cluster must end
 CHUNK_BYTES = 1 << 26  # of files, after which a chunk is full
 CHUNKS_PER_THREAD = 4  # at least, where there are enough items, so that all threads end together
-PACKAGES = ("torch", "numpy", "soundfile", "soxr")  # besides Earmark, what results depend on
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 PathLike = str | os.PathLike[str]
 
 logger = logging.getLogger(__name__)
-
-
-_ALONE = threading.Lock()  # of a worker process
 
 
 def _no_files(_: Any) -> tuple[PathLike, ...]:
@@ -204,21 +195,12 @@ def _chunks(items: Collection[Item], cluster: Cluster[Item], n_threads: int) -> 
     chunk = _Chunk([], {})
     for item in items:
         chunk.items.append(item)
-        chunk.files.update(_sizes(cluster.files(item)))
+        chunk.files.update(file_sizes(cluster.files(item)))
         if len(chunk.items) >= most or sum(chunk.files.values()) >= CHUNK_BYTES:
             yield chunk
             chunk = _Chunk([], {})
     if chunk.items:
         yield chunk
-
-
-def _sizes(paths: Iterable[PathLike]) -> dict[str, int]:
-    """Return the absolute path of each file that exists -> its bytes; -1 of a folder."""
-    sizes = {}
-    for path in map(Path, paths):
-        with suppress(OSError):  # the function itself reports what does not exist here either
-            sizes[str(path.absolute())] = -1 if path.is_dir() else path.stat().st_size
-    return sizes
 
 
 class _Call:
@@ -335,7 +317,7 @@ class _Tasks:
     def _result_alone(self, item: Any) -> Any:
         from distributed import KilledWorker
 
-        task = self.submit(_Chunk([item], _sizes(self.cluster.files(item))))
+        task = self.submit(_Chunk([item], file_sizes(self.cluster.files(item))))
         self._wait([task])
         self.pending.remove(task)
         try:
@@ -359,7 +341,7 @@ class _Tasks:
                 raise
             raise ClusterError(
                 f"A worker of {self.address} cannot import this Earmark ({error}); install "
-                f"{_listed(code_versions())} on every worker."
+                f"{list_versions(code_versions())} on every worker."
             ) from error
         return results
 
@@ -374,67 +356,6 @@ class _Tasks:
                 f"The connection to the scheduler {self.address} was lost; run it again when the "
                 "scheduler is back."
             ) from error
-
-
-def run_chunk(
-    function: bytes,
-    items: bytes,
-    files: Mapping[str, int],
-    versions: Mapping[str, str],
-    alone: bool = False,
-) -> list[Any]:
-    """On a worker: check versions and files, then return the results of a chunk.
-
-    >>> run_chunk(pickle.dumps(sorted), pickle.dumps([2, 1]), {}, code_versions())
-    [1, 2]
-    """
-    differ = [name for name in versions if versions[name] != code_versions().get(name)]
-    if differ:
-        raise ClusterError(
-            f"{_this_worker()} has {_listed(code_versions(), differ)}, and the process that sent "
-            f"the task {_listed(versions, differ)}; install the same versions on both."
-        )
-    for path, size in files.items():
-        own = _sizes([path]).get(path)
-        if own is None:
-            raise ClusterError(
-                f"{_this_worker()} cannot find {path}, which the machine that sent the task has; "
-                "every machine needs the files under the same path, as on a shared file system."
-            )
-        if own != size:
-            raise ClusterError(
-                f"{_this_worker()} has another {path} than the machine that sent the task: {own} "
-                f"bytes instead of {size}; every machine needs the same files."
-            )
-    call = _unpickled(function)
-    with _ALONE if alone else nullcontext(), one_thread():
-        return call(pickle.loads(items))  # noqa: S301 - from the client, which runs code here anyway
-
-
-@lru_cache(maxsize=4)
-def _unpickled(function: bytes) -> Callable[[list[Any]], list[Any]]:
-    call: Callable[[list[Any]], list[Any]] = pickle.loads(function)  # noqa: S301 - as above
-    return call
-
-
-@cache
-def code_versions() -> dict[str, str]:
-    """Return the versions that results depend on; that of Earmark has a hash of its modules.
-
-    >>> sorted(code_versions())
-    ['earmark', 'numpy', 'soundfile', 'soxr', 'torch']
-    """
-    folder = Path(__file__).parents[1]
-    digest = hashlib.blake2b(digest_size=4)
-    for path in sorted(folder.rglob("*.py")):
-        digest.update(f"{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes())
-    found = {}
-    for name in ("earmark", *PACKAGES):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return {**found, "earmark": f"{found['earmark']} ({digest.hexdigest()})"}
 
 
 @contextmanager
@@ -462,19 +383,6 @@ def _import_dask() -> None:
         raise ClusterError(
             f"A cluster needs Dask ({error}): pip install 'earmark[cluster]'."
         ) from error
-
-
-def _listed(versions: Mapping[str, str], names: Iterable[str] = ("earmark",)) -> str:
-    return ", ".join(f"{name} {versions.get(name, 'none')}" for name in names)
-
-
-def _this_worker() -> str:
-    from distributed import get_worker
-
-    try:
-        return f"Worker {get_worker().address} on {platform.node()}"
-    except ValueError:  # not on a worker
-        return f"This process on {platform.node()}"
 
 
 def _in_earmark(error: BaseException) -> bool:

@@ -44,6 +44,9 @@ def main() -> None:
             "temporary-directory": folder,
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],
+            # By default every process samples its own stack 100 times per second.
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.tick.interval": "500ms",
         }
         with dask.config.set(quiet), LocalCluster(**settings(int(sys.argv[1]))) as cluster:
             print(cluster.scheduler_address, flush=True)
