@@ -169,8 +169,10 @@ def start(home, *words, **options):
 
 def assert_printed(lines, expected):
     found = sorted((json.loads(line) for line in lines), key=lambda event: event["onset"])
-    assert [list(event) for event in found] == [["onset", "offset", "label", "score"]] * len(found)
-    assert sorted((e["onset"], e["offset"], e["label"]) for e in found) == sorted(
+    assert [list(event) for event in found] == [
+        ["filename", "onset", "offset", "event_label", "score"]
+    ] * len(found)
+    assert sorted((e["onset"], e["offset"], e["event_label"]) for e in found) == sorted(
         (round(e.onset, 3), round(e.offset, 3), e.label) for e in expected
     )
 

@@ -110,16 +110,28 @@ def detect(
     from earmark.inference.model_file import BUNDLED
 
     is_pipe = Path("-") in recordings
-    if is_pipe and (len(recordings) > 1 or out not in (None, "-") or scores is not None):
-        raise SettingError(
-            "Standard input is one recording, whose events are printed; detect files separately."
-        )
-    if scheduler is not None and (threads or is_pipe):
-        raise SettingError(
-            "With a scheduler, recordings are files and every task has one thread; leave out "
-            f"{'--threads' if threads else 'standard input'}."
-        )
+    if is_pipe and len(recordings) > 1:
+        raise SettingError("Standard input is one recording; detect files in another call.")
+    if is_pipe:
+        given = {
+            "--out": out not in (None, "-"),
+            "--format": format not in (None, "jsonl"),
+            "--no-score": score is False,
+            "--absolute-time": absolute_time,
+            "--scores": scores is not None,
+            "--skip-done": skip_done,
+            "--plot": plot is not None,
+            "--scheduler": scheduler is not None,
+        }
+        if wrong := [name for name, is_given in given.items() if is_given]:
+            raise SettingError(
+                "Events of standard input are printed as JSON lines, with their scores; leave out "
+                f"{', '.join(wrong)}."
+            )
+    if scheduler is not None and threads:
+        raise SettingError("With --scheduler every task has one thread; leave out --threads.")
     detector = Detector.load(model or BUNDLED, device, threads, encoder)
+    chosen = None if classes is None else parse_classes(classes, detector.labels)
     detect_each = detector.detect_each
     if scheduler is not None:
         detect_each = partial(
@@ -131,12 +143,12 @@ def detect(
         )
     if is_pipe:
         raw = (raw_rate, raw_format, raw_channels)
-        print_events_of_pipe(detector, sensitivity, min_score, *raw)
+        print_events_of_pipe(detector, sensitivity, min_score, chosen, *raw)
         return
     settings = BatchSettings(
         format=format,
         with_scores=score,
-        classes=None if classes is None else parse_classes(classes, detector.labels),
+        classes=chosen,
         absolute_time=absolute_time,
         sensitivity=sensitivity,
         min_score=min_score,

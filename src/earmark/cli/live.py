@@ -1,8 +1,7 @@
 """The command `listen`, and `detect -`: events of live recordings as JSON lines."""
 
-import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +9,6 @@ import typer
 from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app
 
 if TYPE_CHECKING:
-    from earmark.formats.events import Event
     from earmark.inference.detector import Detector
     from earmark.inference.listen import LiveSource
 
@@ -24,6 +22,7 @@ def listen(
     microphone: Annotated[
         str | None, typer.Option(help="Name or number; python -m sounddevice lists them.")
     ] = None,
+    classes: Annotated[list[str] | None, typer.Option(help="As of detect.")] = None,
     sensitivity: Annotated[str, typer.Option(help="As of detect.")] = "normal",
     min_score: Annotated[float, typer.Option(help="As of detect.")] = 0.0,
     encoder: EncoderOption = None,
@@ -31,28 +30,52 @@ def listen(
     threads: Annotated[int, typer.Option(help="Threads to use; 0 is one per core.")] = 0,
 ) -> None:
     """Print the events that a microphone records, one JSON line each, until Ctrl-C."""
+    from earmark.inference.batch import parse_classes
     from earmark.inference.detector import Detector
     from earmark.inference.listen import open_microphone
     from earmark.inference.model_file import BUNDLED
 
     detector = Detector.load(model or BUNDLED, device, threads, encoder)
-    print_events(detector, lambda: open_microphone(sample_rate, microphone), sensitivity, min_score)
+    print_events(
+        detector,
+        lambda: open_microphone(sample_rate, microphone),
+        "microphone",
+        sensitivity,
+        min_score,
+        None if classes is None else parse_classes(classes, detector.labels),
+    )
 
 
 def print_events(
     detector: "Detector",
     open_source: "Callable[[], LiveSource]",
+    name: str,
     sensitivity: str | float,
     min_score: float,
+    classes: Collection[str] | None,
 ) -> None:
-    """Print each event as a line of JSON as soon as it is final; exit with 130 if interrupted."""
+    """Print each event in the format `jsonl` as soon as it is final; exit with 130 if interrupted.
+
+    Args:
+        detector: what detects.
+        open_source: opens the live recording.
+        name: of the recording, in the output.
+        sensitivity: as in `Detector.detect`.
+        min_score: as in `Detector.detect`.
+        classes: only events of these; all by default.
+    """
+    from earmark.formats.event_table import Layout
+    from earmark.formats.json_events import json_lines_text
     from earmark.inference.listen import listen
     from earmark.runtime.interrupts import Interrupts
 
     settings: dict[str, Any] = {"sensitivity": sensitivity, "min_score": min_score}
+    layout = Layout(scores=True)
     with Interrupts() as interrupts:
         for event in listen(detector, open_source, interrupts, **settings):
-            print(json.dumps(as_json(event), ensure_ascii=False), flush=True)
+            if classes is None or event.label in classes:
+                table = layout.rounded({name: [event]})
+                print(json_lines_text(table, layout), end="", flush=True)
         was_interrupted = interrupts.were_requested
     if was_interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -62,6 +85,7 @@ def print_events_of_pipe(
     detector: "Detector",
     sensitivity: str | float,
     min_score: float,
+    classes: Collection[str] | None,
     raw_rate: int | None,
     raw_format: str,
     raw_channels: int,
@@ -72,13 +96,8 @@ def print_events_of_pipe(
     print_events(
         detector,
         lambda: open_pipe(sys.stdin.buffer, raw_rate, raw_format, raw_channels),
+        "-",
         sensitivity,
         min_score,
+        classes,
     )
-
-
-def as_json(event: "Event") -> dict[str, Any]:
-    """Return an event as plain values, rounded as in tables."""
-    score = None if event.score is None else float(f"{event.score:.6g}")
-    times = {"onset": round(event.onset, 3), "offset": round(event.offset, 3)}
-    return {**times, "label": event.label, "score": score}
