@@ -15,7 +15,8 @@ from typing import Any
 
 from benchmarks.kinds import HERE, KINDS
 from earmark.experiments.plan import Plan, Run
-from earmark.experiments.run import Workspace, score_estimate
+from earmark.experiments.run import Workspace
+from earmark.experiments.scoring import score_estimate
 from earmark.files import atomic_write
 from earmark.formats.events import read_events
 from earmark.inference.decoding import decode_events

@@ -84,23 +84,16 @@ def test_short_recordings_share_batches_and_results_come_before_all_are_read(fol
         return whole(self, clips)
 
     monkeypatch.setattr(Predictor, "_predict_padded", counted)
-    monkeypatch.setattr("earmark.inference.folder.GATHERED", 4)
+    monkeypatch.setattr("earmark.inference.folder.TOGETHER", 4)
     n_asked = 0
 
-    def files():
-        nonlocal n_asked
-        for number in range(40):
-            n_asked += 1
-            yield f"{number}.wav"
-
     class Recordings(dict):
-        def __iter__(self):
-            return files()
-
         def __getitem__(self, name):
+            nonlocal n_asked
+            n_asked += 1
             return folder / "01.wav"
 
-    results = detector.detect_each(Recordings())
+    results = detector.detect_each(Recordings.fromkeys(f"{number}.wav" for number in range(40)))
     first = list(itertools.islice(results, 4))
     assert sizes == [4]
     assert n_asked < 15

@@ -22,10 +22,11 @@ from earmark.formats.names import name_inside, stems_of
 from earmark.formats.registry import EVENT_FORMATS
 from earmark.formats.scores import SCORE_FORMATS, ScoreTable, write_scores
 from earmark.formats.start_times import check_keeps_times, start_times
+from earmark.inference import folder
 from earmark.inference.detector import Detector, FileResult, PathLike, name_recordings
 from earmark.inference.journal import work_key
 from earmark.inference.model_file import bundle_checksum
-from earmark.inference.outputs import EventWriter, open_output, output_format
+from earmark.inference.outputs import EventWriter, Known, open_output, output_format
 from earmark.runtime.progress import ProgressBar
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -138,16 +139,17 @@ def detect_batch(
             "settings": repr(replace(settings, format=writer.format, skip_done=False)),
             "on_result": key,
         }
-        known = output.begin(work_key(work))
-        report.n_known = len(known)
-        todo = {name: path for name, path in files.items() if name not in known}
+        done = _settled(output.begin(work_key(work)), list(files), detector.ensemble.window)
+        report.n_known = len(done)
+        todo = {name: path for name, path in files.items() if name not in done}
         progress = stack.enter_context(_Progress(files, todo, show_progress))
         keep_scores = on_result is not None or settings.score_folder is not None
         for result in (detect_each or detector.detect_each)(
-            todo,
+            files,
             sensitivity=settings.sensitivity,
             min_score=settings.min_score,
             keep_scores=keep_scores,
+            done=done,
         ):
             own = _selected(result, settings.classes)
             error = result.error
@@ -170,6 +172,24 @@ def detect_batch(
             progress.advance(result)
         output.finish()
     return report
+
+
+def _settled(known: Known, names: Sequence[str], window: float) -> set[str]:
+    """Return the recordings that need no detection.
+
+    Short ones are gathered, and to the bit their scores depend on those that they are gathered with
+    (`earmark.inference.folder`). Where a kill left only some of these, all are detected again: the
+    output is then that of a call that was never stopped.
+    """
+    settled: set[str] = set()
+    for first in range(0, len(names), folder.TOGETHER):
+        group = names[first : first + folder.TOGETHER]
+        whole = all(name in known for name in group)
+        for name in group:
+            seconds = known.get(name)
+            if name in known and (whole or seconds is None or seconds > window):
+                settled.add(name)
+    return settled
 
 
 def parse_classes(texts: Iterable[str], labels: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ named by its path and identified by its SHA-256: a worker that finds another fil
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -99,6 +99,7 @@ def detect_on_cluster(
     sensitivity: str | float = "normal",
     min_score: float = 0.0,
     keep_scores: bool = False,
+    done: Collection[str] = (),
     device: str = "cpu",
     encoder: PathLike | None = None,
 ) -> Iterator[FileResult]:
@@ -114,6 +115,7 @@ def detect_on_cluster(
         sensitivity: as in `Detector.detect`.
         min_score: as in `Detector.detect`.
         keep_scores: whether results have the frame-level scores, which are large.
+        done: names of recordings to leave out.
         device: where networks run on the workers.
         encoder: where the encoder of the model is, if it was moved.
 
@@ -140,7 +142,8 @@ def detect_on_cluster(
         min_score=min_score,
         keep_scores=keep_scores,
     )
-    items = [(name, Path(path).absolute()) for name, path in recordings.items()]
+    items = [(name, Path(path).absolute()) for name, path in recordings.items()
+             if name not in done]  # fmt: skip
     yield from map_on_cluster(detect, items, cluster)
 
 

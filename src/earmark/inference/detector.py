@@ -10,7 +10,7 @@ recordings longer than the network's window are processed is described in
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from numbers import Real
 from pathlib import Path
@@ -289,6 +289,7 @@ class Detector:
         sensitivity: str | float = "normal",
         min_score: float = 0.0,
         keep_scores: bool = False,
+        done: Collection[str] = (),
     ) -> Iterator[FileResult]:
         """Yield the result of each of many recordings, in order, as it becomes known.
 
@@ -300,13 +301,15 @@ class Detector:
             sensitivity: as in `detect`.
             min_score: as in `detect`.
             keep_scores: whether results have the frame-level scores.
+            done: names of recordings to leave out; the results of the others are, to the bit, those
+                that they have without it.
 
         >>> (result,) = Detector.load().detect_each({"none.wav": Path("none.wav")})
         >>> result.error
         AudioError('none.wav does not exist; check the path.')
         """
         decoding = self._decoding(None, sensitivity, min_score)
-        return self._each(recordings, decoding, min_score, keep_scores)
+        return self._each(recordings, decoding, min_score, keep_scores, done)
 
     def _each(
         self,
@@ -314,11 +317,12 @@ class Detector:
         decoding: Decoding,
         min_score: float,
         keep_scores: bool,
+        done: Collection[str],
     ) -> Iterator[FileResult]:
         def read(name: str) -> Mapping[int, Iterable[Waveform]]:
             return self._blocks(recordings[name], None)
 
-        for name, outcome in score_short(self.ensemble, recordings, read):
+        for name, outcome in score_short(self.ensemble, list(recordings), read, done):
             if isinstance(outcome, EarmarkError):
                 yield FileResult(name, [], 0.0, None, outcome)
                 continue

@@ -3,11 +3,13 @@
 A network takes a batch of short recordings in little more time than a few of them, and reading
 (decode, resample, features) runs on several threads. Recordings that differ in length are padded to
 the longest of a batch, and a mask keeps the padding from having any effect: scores are those of
-each recording alone, to rounding (1e-6).
+each recording alone, to rounding (1e-6). To the bit they depend on the recordings that they are
+gathered with: `TOGETHER` that follow each other in the list.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,9 +27,9 @@ from earmark.runtime.threads import map_in_threads
 Item = TypeVar("Item")
 Blocks = Mapping[int, Iterable[Waveform]]
 
-# Recordings that wait to be processed together: more leave less padding, since those of similar
-# length share a batch; fewer take less memory.
-GATHERED = 128
+# Recordings of the list that are read before the short ones among them are processed together: more
+# leave less padding, since those of similar length share a batch; fewer take less memory.
+TOGETHER = 128
 
 
 class Short(NamedTuple):
@@ -52,16 +54,19 @@ class _Features(NamedTuple):
 
 
 def score_short(
-    ensemble: Ensemble, items: Iterable[Item], read: Callable[[Item], Blocks]
+    ensemble: Ensemble,
+    items: Sequence[Item],
+    read: Callable[[Item], Blocks],
+    done: Container[Item] = (),
 ) -> Iterator[Read[Item]]:
     """Yield each recording in order, with its scores if it fits into one window.
-
-    A longer one, and one that cannot be read, delays only those that were gathered before it.
 
     Args:
         ensemble: the networks.
         items: the recordings.
         read: returns, of a recording, sample rate -> blocks of its waveform.
+        done: recordings to leave out; they keep their place in the list, so that others are
+            gathered with the same ones as without them.
 
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
     >>> ensemble = Ensemble(load_bundle(BUNDLED).members)
@@ -71,14 +76,12 @@ def score_short(
     1 (13, 17)
     20 None
     """
-    waiting: list[tuple[Item, _Features | AudioError | DataError | None]] = []
+    groups = [items[first : first + TOGETHER] for first in range(0, len(items), TOGETHER)]
+    left = [[item for item in group if item not in done] for group in groups]
     work = partial(_load, ensemble, read)
-    for item, loaded in map_in_threads(work, iter(items), ensemble.threads):
-        waiting.append((item, loaded))
-        if len(waiting) == GATHERED or loaded is None:
-            yield from _scored(ensemble, waiting)
-            waiting = []
-    yield from _scored(ensemble, waiting)
+    loaded = map_in_threads(work, chain.from_iterable(left), ensemble.threads)
+    for group in left:
+        yield from _scored(ensemble, list(islice(loaded, len(group))))
 
 
 def _scored(

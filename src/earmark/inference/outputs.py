@@ -1,9 +1,10 @@
 """Where the events of many recordings go: a stream, one file, or one file per recording.
 
 Conventions: an output is opened and checked before any work, takes one result after the other, and
-is finished at the end. `begin` returns the recordings that need no detection: those of a journal,
-and with `skip_done` those that the output has already. `add` raises `EarmarkError` if the format
-has no place for a result, such as a file name with a tab in a table; the output stays as it was.
+is finished at the end. `begin` returns the recordings whose result is known: those of a journal
+with their seconds, and with `skip_done` those that the output has already, with None. `add` raises
+`EarmarkError` if the format has no place for a result, such as a file name with a tab in a table;
+the output stays as it was.
 """
 
 import os
@@ -16,7 +17,7 @@ from typing import BinaryIO
 
 from earmark.errors import SettingError
 from earmark.files import atomic_write, check_writable, is_special
-from earmark.formats.event_table import Event, EventTable, Layout
+from earmark.formats.event_table import EventTable, Layout
 from earmark.formats.events import (
     encode_events,
     event_files,
@@ -30,6 +31,7 @@ from earmark.inference.detector import FileResult, PathLike
 from earmark.inference.journal import Journal
 
 JOURNAL = ".partial.jsonl"  # the end of its name
+Known = dict[str, float | None]  # name of a recording -> its seconds, None if they are not known
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class StreamOutput:
         self._table = EventTable()
         self._is_begun = False
 
-    def begin(self, key: str) -> dict[str, list[Event]]:
+    def begin(self, key: str) -> Known:
         """Return nothing: what was written is gone."""
         return {}
 
@@ -128,16 +130,17 @@ class FileOutput:
         self._table = EventTable(self._old, self._old.durations)
         self._stack = stack
 
-    def begin(self, key: str) -> dict[str, list[Event]]:
+    def begin(self, key: str) -> Known:
         """Open the journal; return what is known of the recordings."""
         path = Path(os.path.realpath(self._path))
         journal = Journal(path.with_name(f"{path.name}{JOURNAL}"), key)
         self._journal = self._stack.enter_context(journal)
+        known: Known = {name: None for name in self._recordings if name in self._old}
         for name, (duration, events) in journal.entries(self._recordings).items():
             if name not in self._old:
                 self._table[name] = events
-                self._table.durations[name] = duration
-        return {name: self._table[name] for name in self._recordings if name in self._table}
+                self._table.durations[name] = known[name] = duration
+        return known
 
     def add(self, result: FileResult, path: Path) -> None:
         """Add a result to the journal."""
@@ -179,14 +182,13 @@ class FolderOutput:
         make_folder(folder)
         check_writable(folder / JOURNAL)
 
-    def begin(self, key: str) -> dict[str, list[Event]]:
+    def begin(self, key: str) -> Known:
         """Open the journal; return what is known of the recordings whose file is there."""
         self._journal = self._stack.enter_context(Journal(self._folder / JOURNAL, key))
-        known = self._journal.entries(self._recordings)
-        done = {name: events for name, (_, events) in known.items() if self._files[name].exists()}
-        if self._skip_done:
-            done |= {name: [] for name, path in self._files.items() if path.exists()}
-        return done
+        there = {name for name, path in self._files.items() if path.exists()}
+        known: Known = dict.fromkeys(there) if self._skip_done else {}
+        entries = self._journal.entries(self._recordings).items()
+        return known | {name: duration for name, (duration, _) in entries if name in there}
 
     def add(self, result: FileResult, path: Path) -> None:
         """Write the file of a result."""
