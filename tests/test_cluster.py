@@ -2,7 +2,6 @@
 
 import json
 import logging
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +16,7 @@ from tones import write_tones
 
 import earmark
 from earmark.audio.encode import write_audio
+from earmark.cli import main
 from earmark.data.features import FeatureConfig
 from earmark.data.store import build_store
 from earmark.errors import BundleError, ClusterError, SettingError
@@ -66,6 +66,14 @@ def scenes(tmp_path_factory):
 
 def content(folder):
     return {name: (folder / name).read_bytes() for name in ("frames.f16", "index.jsonl")}
+
+
+def command(monkeypatch, *words):
+    """Run a command in this process; return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["earmark", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
 
 
 def is_alive(process):
@@ -285,16 +293,17 @@ class TestDetection:
                 assert np.array_equal(a.scores.scores, b.scores.scores)
         assert two[-1].error is not None
 
-    def test_the_command_prints_the_table_of_one_process(self, machines, scenes, tmp_path):
+    def test_the_command_prints_the_table_of_one_process(
+        self, machines, scenes, tmp_path, monkeypatch, capsys
+    ):
         machines.with_workers(1)
         files = sorted(scenes.glob("*.wav"))[:3]
         events = Detector.load().detect_files(files)
         assert sum(map(len, events.values())) > 0
         write_events(tmp_path / "one.tsv", events)
-        command = [sys.executable, "-m", "earmark", "detect", *map(str, files), "--score"]
         there = ["--scheduler", machines.address, "--scores", str(tmp_path / "scores")]
-        done = subprocess.run([*command, *there], capture_output=True, text=True, check=True)
-        assert done.stdout == (tmp_path / "one.tsv").read_text()
+        assert command(monkeypatch, "detect", *files, "--score", *there) == 0
+        assert capsys.readouterr().out == (tmp_path / "one.tsv").read_text()
         assert len(list((tmp_path / "scores").glob("*.tsv"))) == 3
 
     def test_another_model_on_a_worker_is_an_error(self, machines, scenes, monkeypatch):
@@ -316,15 +325,18 @@ class TestDetection:
         killed = detect_files_on_cluster(BUNDLED, scenes / "z.wav", NOWHERE).failed
         assert str(killed["z.wav"]) == "It ended 4 workers."
 
-    def test_a_scheduler_that_is_not_there_is_one_sentence_and_code_2(self, scenes):
-        words = [sys.executable, "-c", "import earmark.runtime.cluster as c; c.CONNECT = 0.5\n"
-                 "from earmark.cli import main; main()", "detect", str(scenes)]  # fmt: skip
-        done = subprocess.run(
-            [*words, "--scheduler", NOWHERE], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 2
-        (line,) = done.stderr.splitlines()
+    def test_a_scheduler_that_is_not_there_is_one_sentence_and_code_2(
+        self, scenes, monkeypatch, capsys
+    ):
+        monkeypatch.setattr(cluster, "CONNECT", 0.5)
+        assert command(monkeypatch, "detect", scenes, "--scheduler", NOWHERE) == 2
+        (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"earmark: There is no Dask scheduler at {NOWHERE}: no answer")
+
+    def test_threads_are_for_one_process(self, scenes, monkeypatch, capsys):
+        words = ["detect", scenes, "--scheduler", NOWHERE, "--threads", "2"]
+        assert command(monkeypatch, *words) == 2
+        assert "every task has one thread. Got 2 threads." in capsys.readouterr().err
 
 
 class TestComparison:

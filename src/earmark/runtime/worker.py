@@ -108,7 +108,7 @@ def _this_worker() -> str:
 def file_sizes(paths: Iterable[PathLike]) -> dict[str, int]:
     """Return the absolute path of each file that exists -> its bytes; -1 of a folder.
 
-    >>> filefile_sizes(["/", "/nowhere.wav"])
+    >>> file_sizes(["/", "/nowhere.wav"])
     {'/': -1}
     """
     sizes = {}
