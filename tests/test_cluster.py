@@ -288,9 +288,12 @@ class TestDetection:
         assert [result.name for result in two] == [result.name for result in one] == list(files)
         assert sum(len(result.events) for result in one) > 3
         for a, b in zip(one, two, strict=True):
-            assert (a.events, a.duration, repr(a.error)) == (b.events, b.duration, repr(b.error))
-            if a.scores is not None:
-                assert np.array_equal(a.scores.scores, b.scores.scores)
+            assert (a.duration, repr(a.error)) == (b.duration, repr(b.error))
+            assert [(e.onset, e.offset, e.label) for e in a.events] == [
+                (e.onset, e.offset, e.label) for e in b.events
+            ]
+            if a.scores is not None:  # short recordings are gathered in other ways there
+                np.testing.assert_allclose(a.scores.scores, b.scores.scores, atol=1e-5)
         assert two[-1].error is not None
 
     def test_the_command_prints_the_table_of_one_process(
@@ -336,7 +339,7 @@ class TestDetection:
     def test_threads_are_for_one_process(self, scenes, monkeypatch, capsys):
         words = ["detect", scenes, "--scheduler", NOWHERE, "--threads", "2"]
         assert command(monkeypatch, *words) == 2
-        assert "every task has one thread. Got 2 threads." in capsys.readouterr().err
+        assert "every task has one thread; leave out --threads." in capsys.readouterr().err
 
 
 class TestComparison:

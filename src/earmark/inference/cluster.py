@@ -3,7 +3,8 @@
 Conventions: a worker loads a model once, and keeps it as long as the file is the same. The file is
 named by its path and identified by its SHA-256: a worker that finds another file there raises
 `ClusterError`. Of the bundled model every machine has its own copy. The events are those of
-`Detector.detect_each` in one process, to the bit on equal machines. Each task runs on one thread.
+`Detector.detect_each` in one process; their scores too, but for the rounding (1e-6) of short
+recordings, which are gathered per task (`earmark.inference.folder`). A task runs on one thread.
 """
 
 import hashlib
