@@ -157,7 +157,9 @@ def report(rows: Sequence[Row]) -> str:
 
 def run_sample(folder: Path) -> list[Row]:
     """Run it on a few short procedural scenes for one epoch; the figures mean nothing."""
-    small = SceneConfig(duration=1.0, event_duration=(0.3, 0.8), classes=("bell", "horn"))
+    small = SceneConfig(
+        duration=1.0, n_events=(1, 1), event_duration=(0.3, 0.8), classes=("bell", "horn")
+    )
     for seed, (name, n_scenes) in enumerate({"train": 6, "valid": 3, "test": 2}.items()):
         write_scenes(folder / name, n_scenes, small, seed, prefix=f"{name}_")
     overrides = ["training.max_epochs=1", "training.min_steps=0", "training.threads=1"]

@@ -11,15 +11,20 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import earmark
+from earmark.cli.app import app
 from earmark.data.batches import pad_batch
+from earmark.data.encoded import read_encoder
 from earmark.data.features import FeatureConfig
+from earmark.encoders.runtimes import ENCODERS, check_kind
 from earmark.errors import BundleError, SettingError
 from earmark.inference.predictor import Predictor
 from earmark.nn import NETWORKS, EmbeddingConfig, read_network, register_network
 from earmark.nn.networks import find_network
 from earmark.runtime.extensions import VARIABLE, import_extensions
+from earmark.runtime.processes import map_in_order
 from earmark.synth.scenes import SceneConfig, write_scenes
 from earmark.training.settings import Settings
 
@@ -164,6 +169,26 @@ class TestInterface:
         import_extensions(["own_network", "json"])
         assert NAME in NETWORKS
         assert os.environ[VARIABLE] == "own_network,json"
+
+
+def test_an_encoder_of_ones_own_is_known_by_name_in_worker_processes_too(tmp_path, monkeypatch):
+    (tmp_path / "own_levels.py").write_text(
+        "import earmark, torch\n"
+        "own = {'patch': 0.5, 'hop': 0.5, 'input': 'waveform'}\n"
+        "pool = lambda file: torch.nn.AvgPool1d(2000)\n"
+        "features = {'sample_rate': 8000}\n"
+        "earmark.register_encoder('own-levels', pool, encoder=own, features=features)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    try:
+        done = CliRunner().invoke(app, ["--import", "own_levels", "info", "--json"])
+        assert done.exit_code == 0, done.output
+        assert read_encoder("own-levels").n_features == 2
+        assert list(map_in_order(check_kind, ["own-levels"] * 2, processes=2)) == [None, None]
+    finally:
+        ENCODERS.pop("own-levels", None)
+        sys.modules.pop("own_levels", None)
 
 
 @pytest.fixture(scope="module")
