@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks.unknown import CATEGORIES, ESC50
 from earmark.data.manifest import Manifest
-from earmark.experiments.run import score_estimate
+from earmark.experiments.scoring import score_estimate
 from earmark.files import atomic_write
 from earmark.formats.events import read_events
 from earmark.inference.model_file import BUNDLED, load_bundle

@@ -466,7 +466,7 @@ def test_a_signal_ends_a_training_with_the_model_of_its_best_epoch(home, tmp_pat
         (["synth", "x", "--prefix", "../y"], "first part of a file name"),
         (["synth", "x", "--suffix", ".mp4"], ".mp4"),
         (["synth", "train_weak.tsv/x"], "Not a directory"),
-        (["detect", "audio", "-m", "run/model.earmark", "--out", "no/such.tsv"], "no folder no"),
+        (["detect", "audio", "-m", "run/model.earmark", "--out", "no/such.tsv"], "folder 'no'"),
         (["tune", "-m", "run/model.earmark", "--valid", "valid_weak.tsv", "--audio", "audio",
           "--objective", "f_measur"], "did you mean 'f_measure'"),
         (["detect", "audio", "--sensitivity", "hihg"], "did you mean 'high'"),

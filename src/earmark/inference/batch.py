@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from earmark.errors import EarmarkError, SettingError, choose
+from earmark.errors import DataError, EarmarkError, SettingError, choose
 from earmark.formats.event_table import Layout
 from earmark.formats.events import make_folder
 from earmark.formats.names import name_inside, stems_of
@@ -123,7 +123,7 @@ def detect_batch(
     ['filename', 'onset', 'offset', 'event_label', 'silence.wav']
     """
     settings = settings or BatchSettings()
-    files = name_recordings(recordings)
+    files = name_recordings(_existing(recordings))
     for label in settings.classes or ():
         choose("class", label, detector.labels)
     if settings.score_folder is not None:
@@ -172,6 +172,15 @@ def detect_batch(
             progress.advance(result)
         output.finish()
     return report
+
+
+def _existing(recordings: PathLike | Iterable[PathLike]) -> list[PathLike]:
+    """Return the recordings; raise if one is not there: a typing error, not a broken recording."""
+    named = [recordings] if isinstance(recordings, str | os.PathLike) else list(recordings)
+    for path in named:
+        if not Path(path).exists():
+            raise DataError(f"{os.fspath(path)} does not exist; check the path.")
+    return named
 
 
 def _settled(known: Known, names: Sequence[str], window: float) -> set[str]:

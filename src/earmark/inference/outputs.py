@@ -68,6 +68,7 @@ class StreamOutput:
     r"""A binary stream, which gets each result as soon as it is known, if the format allows.
 
     >>> import io
+    >>> from earmark.formats.event_table import Event
     >>> stream = io.BytesIO()
     >>> output = StreamOutput(EventWriter("stream", "rttm"), stream)
     >>> output.add(FileResult("a.wav", [Event(0, 1, "dog")], 10.0), Path("a.wav"))
