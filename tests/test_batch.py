@@ -18,7 +18,7 @@ from earmark.formats.events import Event, read_events
 from earmark.formats.registry import EVENT_FORMATS
 from earmark.formats.scores import SCORE_FORMATS, read_scores
 from earmark.inference import folder, outputs
-from earmark.inference.batch import BatchSettings, detect_batch
+from earmark.inference.batch import BatchSettings, detect_batch, parse_classes
 from earmark.inference.detector import Detector, FileResult
 from earmark.inference.ensemble import Ensemble
 from earmark.inference.journal import Journal
@@ -254,6 +254,31 @@ def test_a_recording_that_changed_is_detected_again_and_a_new_one_is_added(
     detect_batch(again, tmp_path / "audio", tmp_path / "f.tsv", HIGH)
     assert again.names == ["a new one.wav", "b.wav", "street/d.wav"]
     assert read_events(tmp_path / "f.tsv")["b.wav"] == []
+
+
+def test_a_recording_is_never_replaced_by_its_events(detector, sounds, tmp_path):
+    path = tmp_path / "b.wav"
+    shutil.copy(sounds / "b.wav", path)
+    (tmp_path / "link.wav").symlink_to(path)
+    before = path.read_bytes()
+    for out in (path, tmp_path / "link.wav"):
+        with pytest.raises(SettingError, match="is one of the recordings"):
+            detect_batch(detector, path, out, settings(format="jsonl"))
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["found.TextGrid", "found.jams"])
+def test_a_broken_recording_is_reported_in_formats_of_one_recording_too(detector, tmp_path, name):
+    (tmp_path / "broken.wav").write_bytes(b"RIFF")
+    report = detect_batch(detector, tmp_path / "broken.wav", tmp_path / name, settings())
+    assert "broken.wav" in str(report.failed["broken.wav"])
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.wav"]
+
+
+@pytest.mark.parametrize("classes", [[""], [","], []])
+def test_classes_that_name_none_are_refused(detector, classes):
+    with pytest.raises(SettingError, match="Got none"):
+        parse_classes(classes, detector.labels)
 
 
 def test_another_process_with_the_same_output_is_refused(detector, sounds, tmp_path):

@@ -260,6 +260,22 @@ class TestRefusals:
             Detector.load().export(tmp_path / "model.onnx")
 
 
+def test_recordings_of_different_lengths_are_detected_in_one_call(bundled, tmp_path):
+    """A graph has no masks, so only recordings of equal length share a batch."""
+    seconds = (3.0, 5.0, 0.25, 3.0, 12.0)
+    files = {f"{number}.wav": tmp_path / f"{number}.wav" for number in range(len(seconds))}
+    for seed, (path, own) in enumerate(zip(files.values(), seconds, strict=True)):
+        write_audio(path, noise(own, 32000, seed), 32000)
+    there, here = (
+        list(detector.detect_each(files, sensitivity=8.0, keep_scores=True))
+        for detector in (Detector.load(bundled), Detector.load())
+    )
+    assert sum(len(result.events) for result in here) > 3
+    for one, other in zip(there, here, strict=True):
+        assert one.error is None
+        np.testing.assert_allclose(one.scores.scores, other.scores.scores, atol=1e-4)
+
+
 def test_exporting_warns_about_nothing(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -17,7 +17,7 @@ from earmark.nn import NETWORKS
 from earmark.synth.scenes import SceneConfig, write_scenes
 from earmark.training.config import RunConfig
 from earmark.training.loop import _Trainer
-from earmark.training.transfer import HEAD, kept_tensors
+from earmark.training.transfer import HEAD, kept_tensors, open_origin
 from tests.test_networks import small
 
 SCENES = SceneConfig(sample_rate=8000, duration=2.0, event_duration=(0.5, 1.5))
@@ -121,9 +121,11 @@ def test_settings_of_the_kept_part_cannot_change(first, tmp_path, override, mess
         transfer(first, tmp_path / "run", override)
 
 
-def test_an_ensemble_is_no_start(first, tmp_path):
+def test_an_ensemble_or_an_onnx_file_is_no_start(first, tmp_path):
     bundle = load_bundle(first / "run" / "model.earmark")
     both = save_bundle(replace(bundle, members=bundle.members * 2), tmp_path / "both.earmark")
+    with pytest.raises(SettingError, match=r"model\.onnx is an ONNX file"):
+        open_origin(Path("model.onnx"))
     with pytest.raises(SettingError, match="is an ensemble of 2 networks"):
         earmark.train(first / "new" / "weak.tsv", audio=first / "new" / "audio", start_from=both)
 

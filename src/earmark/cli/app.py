@@ -71,7 +71,7 @@ SchedulerOption = Annotated[
     typer.Option(
         "--scheduler",
         help="Dask cluster to compute on: local, local:4 (worker processes), or the address of its "
-        "scheduler, such as tcp://host:8786; needs earmark[cluster] (docs/scale.md).",
+        "scheduler, such as tcp://host:8786; needs the extra cluster (docs/scale.md).",
     ),
 ]
 

@@ -130,6 +130,8 @@ def detect(
             )
     if scheduler is not None and threads:
         raise SettingError("With --scheduler every task has one thread; leave out --threads.")
+    if raw_rate is not None and not is_pipe:
+        raise SettingError("--raw-rate is of raw samples on standard input; leave it out.")
     detector = Detector.load(model or BUNDLED, device, threads, encoder)
     chosen = None if classes is None else parse_classes(classes, detector.labels)
     detect_each = detector.detect_each
@@ -166,22 +168,29 @@ def detect(
             draw(found.name, found.events, found.scores)
 
     target = sys.stdout.buffer if out is None or out == "-" else out
-    report = detect_batch(
-        detector,
-        recordings,
-        target,
-        settings,
-        detect_each=detect_each,
-        on_result=on_result,
-        key=f"{plot}",
-        show_progress=isinstance(target, str) or not sys.stdout.isatty(),
-    )
+    try:
+        report = detect_batch(
+            detector,
+            recordings,
+            target,
+            settings,
+            detect_each=detect_each,
+            on_result=on_result,
+            key=f"{plot}",
+            show_progress=isinstance(target, str) or not sys.stdout.isatty(),
+        )
+    except KeyboardInterrupt:
+        if isinstance(target, str):
+            logger.warning("Stopped; the same command continues where it was.")
+        raise typer.Exit(130) from None
     for error in report.failed.values():
         logger.error("%s", error)
     if report.failed:
+        n_failed, n_all = len(report.failed), report.n_recordings
         logger.error(
-            "%d of %d recordings could not be used; all others were.",
-            len(report.failed),
-            report.n_recordings,
+            "%d of %d recordings could not be used%s.",
+            n_failed,
+            n_all,
+            "; all others were" if n_failed < n_all else "",
         )
         raise typer.Exit(1)

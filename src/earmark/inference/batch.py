@@ -124,6 +124,7 @@ def detect_batch(
     """
     settings = settings or BatchSettings()
     files = name_recordings(_existing(recordings))
+    _check_is_no_recording(out, files.values())
     for label in settings.classes or ():
         choose("class", label, detector.labels)
     if settings.score_folder is not None:
@@ -183,6 +184,17 @@ def _existing(recordings: PathLike | Iterable[PathLike]) -> list[PathLike]:
     return named
 
 
+def _check_is_no_recording(out: PathLike | BinaryIO, recordings: Iterable[Path]) -> None:
+    """Raise if the output would replace a recording."""
+    if not isinstance(out, str | os.PathLike) or not os.path.isfile(out):  # noqa: PTH113 - no error
+        return
+    for path in recordings:
+        if path.exists() and path.samefile(out):
+            raise SettingError(
+                f"{os.fspath(out)} is one of the recordings; choose another file for the events."
+            )
+
+
 def _settled(known: Known, names: Sequence[str], window: float) -> set[str]:
     """Return the recordings that need no detection.
 
@@ -215,6 +227,8 @@ def parse_classes(texts: Iterable[str], labels: Sequence[str]) -> list[str]:
     for text in texts:
         parts = [text] if text in labels else [part.strip() for part in text.split(",")]
         named += [choose("class", part, labels) for part in parts if part]
+    if not named:
+        raise SettingError(f"classes must name one class or more of {', '.join(labels)}. Got none.")
     return list(dict.fromkeys(named))
 
 

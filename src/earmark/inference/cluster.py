@@ -25,7 +25,8 @@ from earmark.inference.detector import (
     collect_results,
     name_recordings,
 )
-from earmark.inference.model_file import BUNDLED, load_bundle
+from earmark.inference.model_file import BUNDLED
+from earmark.inference.onnx_file import open_bundle
 from earmark.runtime.cluster import Cluster, map_on_cluster
 
 PER_TASK = 32  # recordings: enough short ones that sending them costs little
@@ -59,7 +60,7 @@ class ModelSource:
         cls, path: PathLike, encoder: PathLike | None = None, device: str = "cpu"
     ) -> "ModelSource":
         """Return the source of a model file that can be read here; raise if it cannot."""
-        bundle = load_bundle(path)
+        bundle = open_bundle(path)
         if encoder is not None:
             bundle = bundle.with_encoder(encoder)
         for config in bundle.feature_configs:

@@ -102,6 +102,7 @@ class OnnxNetwork(Network):
     """The network of an ONNX file: (batch, frames, samples of a hop) -> `Prediction`."""
 
     config: OnnxConfig
+    takes_masks = False
 
     def __init__(self, config: OnnxConfig) -> None:
         super().__init__(config)

@@ -154,6 +154,9 @@ class FileOutput:
         """Write the file: what it had, then the recordings in their order."""
         names = dict.fromkeys([*self._old, *self._recordings])
         table = {name: self._table[name] for name in names if name in self._table}
+        if not table and not EVENT_FORMATS[self._writer.format].holds_many:
+            self._journal.remove()  # its one recording could not be used
+            return
         atomic_write(self._path, self._writer.encode(EventTable(table, self._table.durations)))
         self._journal.remove()
 

@@ -106,6 +106,7 @@ class Predictor:
         log_instruction_set()
         self.threads = check_threads(threads)
         self._fused = FusedModel(model).to(self.device)
+        self._takes_masks = model.takes_masks
         self._dtype = next(model.parameters()).dtype
         pool = model.config.time_pool
         self._step = pool // model.encoder_pool  # encoded frames per output frame
@@ -144,7 +145,12 @@ class Predictor:
         [(15, 2), (11, 2)]
         """
         order = sorted(range(len(clips)), key=lambda at: len(clips[at]))
-        batches = [order[first : first + N_WINDOWS] for first in range(0, len(order), N_WINDOWS)]
+        groups = [order]
+        if not self._takes_masks:  # nothing can be padded
+            alike = groupby(order, key=lambda at: len(clips[at]))
+            groups = [list(own) for _, own in alike]
+        batches = [own[first : first + N_WINDOWS] for own in groups
+                   for first in range(0, len(own), N_WINDOWS)]  # fmt: skip
         found: dict[int, Scores] = {}
         with keep_memory():
             inputs = ([clips[at] for at in batch] for batch in batches)

@@ -295,6 +295,8 @@ class Network(nn.Module, ABC):
     a recording, that it returned.
     """
 
+    takes_masks: ClassVar[bool] = True  # False: clips of a batch must have the same length
+
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config

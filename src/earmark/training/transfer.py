@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from earmark.errors import SettingError
 from earmark.inference.model_file import Bundle, load_bundle
+from earmark.inference.onnx_file import SUFFIX
 from earmark.nn.network import Network, NetworkConfig
 
 HEAD = ("classifier.", "pooling.")  # prefixes of its tensors, besides those with an axis of classes
@@ -54,6 +55,11 @@ def open_origin(path: Path) -> Bundle:
     >>> len(open_origin(BUNDLED).members)
     1
     """
+    if path.suffix == SUFFIX:
+        raise SettingError(
+            f"{path} is an ONNX file, whose network cannot be trained; start from the model file "
+            "that it was exported from."
+        )
     bundle = load_bundle(path)
     if len(bundle.members) > 1:
         raise SettingError(
