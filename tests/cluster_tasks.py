@@ -54,6 +54,12 @@ class Machines:
             until(lambda: len(client.nthreads()) == n_workers, f"the start of {n_workers} workers")
         return self
 
+    def with_a_worker(self):
+        """Start a worker if none lives; return True."""
+        if all(worker.poll() is not None for worker in self.workers):
+            self.add_worker("--no-nanny")
+        return True
+
     def kill_worker(self):
         """Kill the oldest worker that lives, as a machine that loses power; return its id."""
         worker = next(worker for worker in self.workers if worker.poll() is None)

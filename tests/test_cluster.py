@@ -111,15 +111,22 @@ class TestMap:
     def test_an_item_that_ends_its_workers_is_reported_by_name(self, tmp_path):
         machines = Machines(tmp_path, DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="0")
         try:
-            machines.add_worker("--nanny")
             where = Cluster(
                 machines.address,
                 name="item {}".format,
                 killed=lambda item, error: error,
                 per_task=4,
             )
-            items = ["a", "b", "bad", "c"]
-            a, b, error, c = map_in_order(partial(exit_at, "bad"), items, cluster=where)
+            work = partial(exit_at, "bad")
+            with ThreadPoolExecutor(1) as thread:
+                mapped = thread.submit(
+                    lambda: list(map_in_order(work, ["a", "b", "bad", "c"], cluster=where))
+                )
+                try:
+                    until(lambda: machines.with_a_worker() and mapped.done(), "the end")
+                finally:
+                    machines.end()  # otherwise it would wait for workers for ever
+            a, b, error, c = mapped.result()
         finally:
             machines.end()
         assert (a, b, c) == ("a", "b", "c")

@@ -295,12 +295,18 @@ class _Tasks:
                         return_when="ALL_COMPLETED" if for_all else "FIRST_COMPLETED",
                     )
             except TimeoutError:
-                with self._scheduler_lost():
-                    none = not self.client.nthreads()
-                if none:
-                    logger.warning("There are no workers at %s; waiting for one.", self.address)
+                self._warn_without_workers()
             else:
-                return next(task for task in tasks if task.future.done())
+                # A worker that ends takes results with it, which are then computed again.
+                done = [task for task in tasks if task.future.done()]
+                if done:
+                    return done[0]
+
+    def _warn_without_workers(self) -> None:
+        with self._scheduler_lost():
+            none = not self.client.nthreads()
+        if none:
+            logger.warning("There are no workers at %s; waiting for one.", self.address)
 
     def _results(self, task: _Task) -> list[Any]:
         from distributed import KilledWorker
@@ -334,8 +340,7 @@ class _Tasks:
 
     def _result_of(self, task: _Task) -> list[Any]:
         try:
-            with self._scheduler_lost():
-                results: list[Any] = task.future.result()
+            results = self._fetch(task)
         except (ImportError, AttributeError) as error:
             if _in_earmark(error):
                 raise
@@ -344,6 +349,18 @@ class _Tasks:
                 f"{list_versions(code_versions())} on every worker."
             ) from error
         return results
+
+    def _fetch(self, task: _Task) -> list[Any]:
+        """Return what a task computed; wait if its worker ended and another computes it again."""
+        while True:
+            try:
+                with self._scheduler_lost():
+                    results: list[Any] = task.future.result(timeout=PATIENCE)
+                    return results
+            except TimeoutError:
+                if task.future.status == "error":  # of the task itself
+                    raise
+                self._warn_without_workers()
 
     @contextmanager
     def _scheduler_lost(self) -> Iterator[None]:
