@@ -100,6 +100,17 @@ def test_there_is_something_to_find(expected):
     assert sum(map(len, expected.values())) >= 5
 
 
+def test_recordings_that_are_gathered_have_the_events_that_each_has_alone(
+    detector, sounds, expected
+):
+    for name, events in expected.items():
+        alone = detector.detect(sounds / name, sensitivity="high")
+        assert [(e.onset, e.offset, e.label) for e in events] == [
+            (e.onset, e.offset, e.label) for e in alone
+        ]
+        assert [e.score for e in events] == pytest.approx([e.score for e in alone], abs=1e-5)
+
+
 @pytest.mark.parametrize("format", [n for n, own in EVENT_FORMATS.items() if own.holds_many])
 def test_one_file_has_the_events_of_all_recordings(detector, sounds, expected, tmp_path, format):
     path = tmp_path / f"found{EVENT_FORMATS[format].suffixes[0]}"
