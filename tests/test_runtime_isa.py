@@ -6,9 +6,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from earmark.errors import SettingError
 from earmark.runtime import isa
+from earmark.training import launch
+from earmark.training.launch import resolve_precision
 
 FLAGS = "processor\t: 0\nflags\t\t: fpu avx512_bf16 {} avx512_fp16\n"
 
@@ -41,6 +44,26 @@ def test_amx_is_read_from_the_cpu_flags(tmp_path, monkeypatch):
     (tmp_path / "cpuinfo").write_text(FLAGS.format("amx_tile"))
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert not isa.advertises_amx(tmp_path / "cpuinfo")
+
+
+def test_bfloat16_is_fast_with_amx_that_works_and_on_amd_with_its_instructions(tmp_path, fresh):
+    fresh.setattr("platform.machine", lambda: "x86_64")
+    cpuinfo = tmp_path / "cpuinfo"
+    for vendor, flags, works, expected in (
+        ("AuthenticAMD", "avx512_bf16", False, True),
+        ("AuthenticAMD", "avx2", False, False),
+        ("GenuineIntel", "avx512_bf16", False, False),
+        ("GenuineIntel", "avx512_vnni", False, False),
+        ("GenuineIntel", "avx512_bf16 amx_tile", True, True),
+        ("GenuineIntel", "avx512_bf16 amx_tile", False, False),
+    ):
+        fresh.setattr(isa, "amx_works", lambda works=works: works)
+        fresh.setattr(isa, "cap_instruction_set", lambda works=works: not works)
+        cpuinfo.write_text(f"vendor_id\t: {vendor}\nflags\t\t: fpu {flags}\n")
+        assert isa.bfloat16_is_fast(cpuinfo) is expected, (vendor, flags, works)
+        fresh.setattr(launch, "bfloat16_is_fast", lambda: isa.bfloat16_is_fast(cpuinfo))
+        precision = resolve_precision("auto", torch.device("cpu"))
+        assert precision == ("bf16-mixed" if expected else "32-true")
 
 
 def test_onednn_is_capped_where_amx_is_advertised_and_does_not_work(fresh, caplog):

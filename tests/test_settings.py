@@ -197,3 +197,12 @@ def test_another_sample_rate_changes_the_samples_per_frame_of_a_network_on_wavef
     settings = Settings.load("mlms8-fast", overrides=["features.sample_rate=16000"])
     assert (settings.features.n_features, settings.model.n_samples) == (320, 320)
     assert settings.features.f_max == FeatureConfig().f_max  # which says nothing here
+
+
+def test_automatic_precision_keeps_the_fingerprints_of_mixed_precision():
+    mixed, auto = (
+        Settings.load("fast", overrides=[f"training.precision={name}"])
+        for name in ("bf16-mixed", "auto")
+    )
+    assert auto.training.precision == "auto"
+    assert auto.deciding() == mixed.deciding() != Settings.load("fast").deciding()

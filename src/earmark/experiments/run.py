@@ -48,9 +48,11 @@ from earmark.inference.tuning import (
     tune_decoding,
 )
 from earmark.metrics.clip import clip_scores, tags_of
+from earmark.runtime.device import resolve_device
 from earmark.training.api import readable, train
 from earmark.training.config import RunConfig
 from earmark.training.finish import MODEL
+from earmark.training.launch import resolve_precision
 
 FEATURES = "features"
 FROM_TAGS: Mapping[str, Mapping[str, Any]] = {  # tuning -> arguments of `tune_clip_thresholds`
@@ -293,12 +295,14 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
         stores = [workspace.compute_features(member) for member in run.members]
         bundle = combine([load_bundle(workspace.model_path(member)) for member in run.members])
         output = RunOutput.predict(Detector(bundle, workspace.device), workspace, *stores)
-        training: Mapping[str, Any] = {"ensemble_of": [member.key for member in run.members]}
+        training: dict[str, Any] = {"ensemble_of": [member.key for member in run.members]}
     else:
         detector = train_run(workspace, run)
         output = RunOutput.predict(detector, workspace, workspace.compute_features(run))
         kept = ("n_epochs", "best_epoch", "best_valid_loss", "seconds", "supervision")
         training = {name: detector.bundle.training[name] for name in kept}
+        precision, device = run.settings.training.precision, resolve_device(workspace.device)
+        training["precision"] = resolve_precision(precision, device)
     decodings = {
         name: tune_clip_thresholds(output.valid, workspace.valid.tags, run.rule, **choices).decoding
         for name, choices in FROM_TAGS.items()

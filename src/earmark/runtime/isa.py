@@ -96,14 +96,34 @@ def advertises_amx(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     >>> advertises_amx(Path("nowhere"))
     False
     """
+    return "amx_tile" in _read_cpuinfo(cpuinfo, "flags")
+
+
+def bfloat16_is_fast(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Return whether networks train faster in bfloat16 than in single precision on this CPU.
+
+    They do where AMX works, and on AMD's CPUs with AVX512-BF16 (measured: 1.6 times the speed).
+    Intel's AVX512-BF16 without AMX had 0.65 times the speed, and a CPU that has neither half.
+
+    >>> bfloat16_is_fast(Path("nowhere"))
+    False
+    """
+    if advertises_amx(cpuinfo):
+        return not cap_instruction_set()
+    is_amd = "AuthenticAMD" in _read_cpuinfo(cpuinfo, "vendor_id")
+    return is_amd and "avx512_bf16" in _read_cpuinfo(cpuinfo, "flags")
+
+
+def _read_cpuinfo(cpuinfo: Path, name: str) -> list[str]:
+    """Return the words of the first line of a name; none without /proc or on other machines."""
     if platform.machine() not in ("x86_64", "AMD64"):
-        return False
+        return []
     try:
         with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
-            flags = next((line for line in lines if line.startswith("flags")), "")
+            line = next((line for line in lines if line.startswith(name)), "")
     except OSError:
-        return False
-    return "amx_tile" in flags.split()
+        return []
+    return line.partition(":")[2].split()
 
 
 def amx_works() -> bool:

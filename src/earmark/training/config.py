@@ -23,7 +23,7 @@ OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 SCHEDULES = ("constant", "cosine", "plateau", "exponential")
 CHECKPOINTS = ("best", "last")
 MONITORS = ("loss", "map", "f1")
-PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true")
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true", "auto")
 PSEUDO_LABELS = ("events", "scores")
 
 
@@ -82,7 +82,9 @@ class TrainingConfig:
             the averaged weights are then validated and saved. 0 is no averaging.
         kept_rate: of a training that starts from a trained model, the factor of the learning rate
             for the part that is kept; 0 freezes it.
-        precision: "32-true", "16-mixed", "bf16-mixed" or "64-true".
+        precision: "32-true", "16-mixed", "bf16-mixed", "64-true", or "auto": "bf16-mixed" where the
+            device computes faster in it, "32-true" elsewhere. Resuming and finished comparisons
+            take "auto" for "bf16-mixed".
         threads: per process; 0 divides the cores among the processes.
         checkpoint_seconds: a checkpoint is written after every epoch, and this often within one.
 

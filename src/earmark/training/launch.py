@@ -21,7 +21,7 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 from earmark import errors
 from earmark.errors import EarmarkError, SettingError
 from earmark.runtime.device import resolve_device
-from earmark.runtime.isa import check_bfloat16, log_instruction_set
+from earmark.runtime.isa import bfloat16_is_fast, check_bfloat16, log_instruction_set
 from earmark.runtime.processes import without_main
 from earmark.training.checkpoint import Fitted
 from earmark.training.config import RunConfig
@@ -43,6 +43,7 @@ def make_fabric(run: RunConfig, precision: str = "32-true") -> Fabric:
             "docs/training.md."
         )
     device = resolve_device(run.device)
+    precision = resolve_precision(precision, device)
     try:
         fabric = Fabric(
             accelerator=device.type,
@@ -58,6 +59,21 @@ def make_fabric(run: RunConfig, precision: str = "32-true") -> Fabric:
     if precision == "bf16-mixed" and fabric.device.type == "cpu":
         check_bfloat16()
     return fabric
+
+
+def resolve_precision(precision: str, device: torch.device) -> str:
+    """Return the precision that "auto" stands for on a device; any other is returned as it is.
+
+    >>> resolve_precision("64-true", torch.device("cpu"))
+    '64-true'
+    """
+    if precision != "auto":
+        return precision
+    if device.type == "cpu":
+        is_fast = bfloat16_is_fast()
+    else:
+        is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return "bf16-mixed" if is_fast else "32-true"
 
 
 def run_job(job: Job) -> Fitted:

@@ -176,7 +176,7 @@ class Settings:
 
         Without what depends on the machine only, under their first names (`FIRST_NAMES`), and
         without newer settings (`ADDED`) at their first values: the fingerprints of results and
-        checkpoints that were written before stay the same.
+        checkpoints that were written before stay the same. "auto" is counted as "bf16-mixed".
 
         >>> Settings().deciding()["training"]["average"]
         0.0
@@ -184,6 +184,8 @@ class Settings:
         tree = self.to_dict() | {"features": self.features.to_dict(places=False)}
         for name in ("threads", "checkpoint_seconds"):
             del tree["training"][name]
+        if tree["training"]["precision"] == "auto":  # which of two it was depends on the machine
+            tree["training"]["precision"] = "bf16-mixed"
         for section, added in ADDED.items():
             for name, before in added.items():
                 if tree[section][name] == before:
