@@ -104,7 +104,12 @@ def made_detector() -> Detector:
     torch.manual_seed(0)
     features = FeatureConfig(sample_rate=RATE, n_mels=16, f_max=4000.0, mean=(-8.0,), std=(3.0,))
     config = ModelConfig.preset(
-        "fast", len(LABELS), n_mels=16, channels=(8, 8, 8, 8), last_channels=16, n_recurrent=16
+        "paper-fast",
+        len(LABELS),
+        n_mels=16,
+        channels=(8, 8, 8, 8),
+        last_channels=16,
+        n_recurrent=16,
     )
     model = Model(config).train()
     for module in model.modules():

@@ -47,7 +47,7 @@ def run(shared: Path) -> str:
         [
             "Every point is a separate process; time is the CPU time of all its threads.",
             f"![Time and memory against length, clips and classes](images/{PICTURE.name})",
-            "**Length of a recording**, preset `fast`, 17 classes, noise in blocks of 2 s: log-mel,"
+            "**Length of a recording**, preset `paper-fast`, 17 classes, noise in blocks of 2 s: log-mel,"
             " network, merge, decode, with all frame-level scores kept (`frame_scores`). Memory"
             " grows with these, two numbers per class and frame, and the pieces they are assembled"
             " from; `detect` keeps none (docs/long-and-live.md).",
@@ -55,7 +55,7 @@ def run(shared: Path) -> str:
             "**Clips in a store**, one second each, 16 mels: build in one process, open, and read"
             " 10,000 at random. Memory grows with the index, one entry per clip.",
             table(clips, {"clips": "{:,}"}, ["build s", "open s", "read us per clip"]),
-            "**Classes**: frame-level scores of 84 s of noise by preset `fast` on one thread,"
+            "**Classes**: frame-level scores of 84 s of noise by preset `paper-fast` on one thread,"
             " events from 10 minutes of frame-level scores, and segment-based metrics of 1,000"
             " files with ten events each.",
             table(classes, {"classes": "{:,}"}, ["predict s", "decode s", "metrics s"]),
@@ -120,7 +120,7 @@ def noise_blocks(minutes: int, sample_rate: int) -> Iterator[Waveform]:
 
 
 def measure_length(minutes: int) -> Figures:
-    detector = NoiseDetector(made_bundle("fast"))
+    detector = NoiseDetector(made_bundle("paper-fast"))
     detector.detect(1)  # type: ignore[arg-type]
     before = time.process_time()
     scores = detector.frame_scores(minutes)  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def measure_clips(count: int) -> Figures:
 
 def measure_classes(count: int) -> Figures:
     torch.set_num_threads(1)
-    detector = Detector(made_bundle("fast", count), threads=1)
+    detector = Detector(made_bundle("paper-fast", count), threads=1)
     rng = np.random.default_rng(0)
     labels, noise = detector.labels, 0.1 * rng.standard_normal(84 * 32000, dtype=np.float32)
     values = rng.random((7500, count), dtype=np.float32) ** 8

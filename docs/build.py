@@ -37,8 +37,8 @@ def shape_tables() -> str:
             f"### `{name}`",
             "",
             f"{rate:g} frames per second. The receptive field of the convolutions is {seen} input "
-            f"frames ({seen * features.hop + features.window - features.hop:.2f} s), that of the "
-            "GRU the whole clip. "
+            f"frames ({seen * features.hop + features.window - features.hop:.2f} s)"
+            f"{', that of the GRU the whole clip' if config.n_recurrent else ''}. "
             f"{config.operations(N_FRAMES) / 1e9:.3f} G multiply-adds and "
             f"{sum(layer.n_parameters for layer in layers):,} parameters.",
             "",

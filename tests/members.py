@@ -72,7 +72,7 @@ def log_mel_member(seed=0, *, mean=-8.0, window=4.0, hop=0.02, rate=RATE, n_mels
         mean=(mean,),
         std=(3.0,),
     )
-    config = ModelConfig.preset("fast", len(LABELS), n_mels=n_mels, **SIZES | sizes)
+    config = ModelConfig.preset("paper-fast", len(LABELS), n_mels=n_mels, **SIZES | sizes)
     return fitted(features, config, seed, window)
 
 

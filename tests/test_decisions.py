@@ -321,7 +321,7 @@ def test_an_ensemble_decides_as_its_members_if_they_are_of_one_system(wang, tmp_
     )
     for one, other in zip(alone.rules, together.rules, strict=True):
         assert other.threshold == pytest.approx(one.threshold, abs=1e-6)
-    config = ModelConfig.preset("fast", n_classes=2, n_mels=16)
+    config = ModelConfig.preset("paper-fast", n_classes=2, n_mels=16)
     ours = Member(member.feature_config, config, config.build().state_dict(), window=4.0)
     mixed = replace(wang.bundle, members=(member, ours))
     with pytest.raises(SettingError, match=r"different networks .* Got wang, crnn"):

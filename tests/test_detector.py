@@ -156,7 +156,7 @@ def test_strips_take_their_margins_from_their_neighbours(seconds):
     """Kernels of three frames, so that a strip without its margins would show at every edge."""
     torch.manual_seed(0)
     config = ModelConfig.preset(
-        "fast", 2, n_mels=16, channels=(4, 4, 4, 4), last_channels=8, n_recurrent=4
+        "paper-fast", 2, n_mels=16, channels=(4, 4, 4, 4), last_channels=8, n_recurrent=4
     )
     model = Model(config).train()
     for module in model.modules():

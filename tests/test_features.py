@@ -345,7 +345,7 @@ class Tagger(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.log_mel = LogMel(NORMALISED)
-        self.model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
+        self.model = Model(ModelConfig.preset("paper-fast", n_classes=3)).eval()
 
     def forward(self, waveform):
         return self.model(self.log_mel(waveform)).clip_probs

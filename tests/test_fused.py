@@ -59,7 +59,7 @@ def test_the_fused_network_equals_the_network_without_a_gru(preset):
 def test_a_part_with_its_margins_comes_out_as_in_the_whole_recording(cut, kernel):
     """A click at every edge of the part, in double precision: a wrong edge shows."""
     changes = {"channels": (4, 4, 4, 4), "last_channels": 8, "n_recurrent": 4}
-    model = network("fast", kernel=kernel, **changes).double()
+    model = network("paper-fast", kernel=kernel, **changes).double()
     fused, recording = FusedModel(model), torch.randn(1603, 80).double()
     begin, length = cut
     for edge in (begin, begin + length):
@@ -84,7 +84,7 @@ def test_encoding_and_classification_equal_those_of_the_network(preset):
 
 
 def test_the_network_itself_is_unchanged():
-    model = network("fast")
+    model = network("paper-fast")
     before = {name: value.clone() for name, value in model.state_dict().items()}
     FusedModel(model)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

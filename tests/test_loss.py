@@ -115,7 +115,7 @@ def test_the_contrast_ignores_unknown_targets_and_clips_without_a_frame():
 
 def test_the_level_loss_is_the_mean_loss_of_the_levels_below_the_clip():
     torch.manual_seed(0)
-    config = ModelConfig.preset("fast", n_classes=2, stages=(5, 5, 5), n_recurrent=0)
+    config = ModelConfig.preset("paper-fast", n_classes=2, stages=(5, 5, 5), n_recurrent=0)
     model = Model(config).train()
     prediction = model(torch.randn(2, 500, 80))
     targets = torch.tensor([[1.0, 0.0], [0.0, 1.0]])

@@ -34,7 +34,7 @@ DATA = Path(__file__).parent / "data"
 def make_member(seed=0, **sizes):
     torch.manual_seed(seed)
     sizes = {"pooling": "attention", "channels": (4, 4, 4, 4)} | sizes
-    config = ModelConfig.preset("fast", n_classes=2, **sizes)
+    config = ModelConfig.preset("paper-fast", n_classes=2, **sizes)
     features = FeatureConfig(
         n_mels=config.n_mels, mean=tuple(np.linspace(-9, -4, config.n_mels)), std=(2.0,)
     )
@@ -99,7 +99,7 @@ def test_a_network_of_some_classes_scores_them_as_it_did_among_all(name):
     labels = ("dog", "cat", "siren", "bell")
     weights = "learned" if name == "linear" else "self"
     config = ModelConfig.preset(
-        "fast", n_classes=4, pooling=name, stage_weights=weights, channels=(4, 4, 4, 4)
+        "paper-fast", n_classes=4, pooling=name, stage_weights=weights, channels=(4, 4, 4, 4)
     )
     rules = [Rule(threshold=0.1 * n, low_threshold=0.1) for n in range(1, 5)]
     member = Member(FeatureConfig(), config, Model(config).state_dict())
@@ -271,7 +271,9 @@ def test_a_file_of_format_1_is_read_for_ever_and_gives_the_same_events():
     events = detector.detect(waveform.astype(np.float32), 8000)
     expected = json.loads((DATA / "format-1.json").read_text())["events"]
     assert len(expected) == 5
-    assert [list(astuple(event)) for event in events] == expected
+    assert [list(astuple(event))[:3] for event in events] == [event[:3] for event in expected]
+    # Other CPUs round the scores otherwise.
+    assert [event.score for event in events] == pytest.approx([x[3] for x in expected], abs=1e-6)
 
 
 def test_a_file_of_format_1_is_written_in_the_newest_format(tmp_path):

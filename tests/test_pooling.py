@@ -230,7 +230,7 @@ def test_a_new_pooling_is_one_class_and_one_line(monkeypatch):
     want = power_pool(x, 2.0, stages=(5, 5))
     torch.testing.assert_close(Pooling("square", (5, 5))(x), want)
     torch.testing.assert_close(make_function("square", Square)(x, stages=(5, 5)), want)
-    config = ModelConfig.preset("fast", n_classes=3, pooling="square", stages=())
+    config = ModelConfig.preset("paper-fast", n_classes=3, pooling="square", stages=())
     assert Model(config).pooling.name == "square"
     assert Settings.load("fast", overrides=["model.pooling=square"]).model.pooling == "square"
 

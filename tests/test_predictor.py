@@ -27,7 +27,7 @@ def model():
     """Untrained, but with batch norms that fit the input and scores that differ."""
     torch.manual_seed(0)
     config = ModelConfig.preset(
-        "fast", 3, n_mels=N_MELS, channels=(4, 4, 4, 4), last_channels=8, n_recurrent=4
+        "paper-fast", 3, n_mels=N_MELS, channels=(4, 4, 4, 4), last_channels=8, n_recurrent=4
     )
     model = Model(config)
     with torch.no_grad():

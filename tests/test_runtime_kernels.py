@@ -179,7 +179,7 @@ def test_a_training_step_is_the_same_with_both_kernels(masked, monkeypatch):
     def step(name):
         monkeypatch.setenv(VARIABLE, name)
         torch.manual_seed(0)
-        model = Model(ModelConfig.preset("fast", n_classes=5, dropout=0.0)).double().train()
+        model = Model(ModelConfig.preset("paper-fast", n_classes=5, dropout=0.0)).double().train()
         prediction = model(random(2, 203, 80).double(), mask)
         clip_loss(prediction.clip_probs, torch.eye(5)[:2].double()).backward()
         return [*model.state_dict().values(), *(p.grad for p in model.parameters())]

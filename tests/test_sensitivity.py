@@ -138,7 +138,7 @@ def test_a_sweep_gives_more_recall_for_more_false_events():
 def detectors():
     """A detector whose scores mean nothing, without and with a calibration."""
     torch.manual_seed(0)
-    config = ModelConfig.preset("fast", n_classes=2, channels=(4, 4, 4, 4))
+    config = ModelConfig.preset("paper-fast", n_classes=2, channels=(4, 4, 4, 4))
     features = FeatureConfig(mean=(-9.0,) * 80, std=(2.0,) * 80)
     member = Member(features, config, Model(config).state_dict())
     made = [

@@ -167,7 +167,7 @@ def plan_table3(
     configurations = _list_table2([name for name in chosen if name in PAPER], seeds)
     for name in (name for name in chosen if name in PUBLISHED_SYSTEMS):
         configurations[name] = Configuration(seeds, preset=name + "-fast" * fast)
-    base = Settings.load("fast" if fast else "paper")
+    base = Settings.load("paper-fast" if fast else "paper")
     return Plan(Path(), Path(), {}, configurations, base, overrides=overrides)
 
 

@@ -24,7 +24,7 @@ from earmark.training.settings import Settings
 TESTS = ("development", "evaluation")
 DECISION_TUNINGS = {"own": "published", "shared": "clip_and_frame"}  # decision stage -> tuning
 CLIP = 10.0  # seconds
-# Multiply-adds per second and core in training, as docs/speed.md has them of `paper` and `fast`:
+# Multiply-adds per second and core in training, as docs/speed.md has them of `paper` and `paper-fast`:
 # the first for networks above `LARGE` multiply-adds per clip. Others may be slower.
 THROUGHPUT = (35e9, 23e9)
 LARGE = 1e9
@@ -231,7 +231,7 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
         "A training clip is three forward passes in training, where a network on windows may take "
         f"fewer of them. The throughput is {large:g} GMAC per second and "
         f"core for networks above {LARGE / 1e9:g} GMAC per clip and {small:g} for others, as "
-        "measured with the presets paper and fast (docs/speed.md); networks with very short "
+        "measured with the presets paper and paper-fast (docs/speed.md); networks with very short "
         "filters may be slower. Memory is estimated from the outputs of all layers.\n\n"
         f"In all {_short(total)} core-hours ({_short(total / 24)} days on one core, if none stops "
         f"early), {memory / 1e9:.1f} GB of memory, {disk / 1e9:.1f} GB of disk for features."

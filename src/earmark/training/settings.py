@@ -309,15 +309,12 @@ _SECTIONS: dict[str, Any] = {
 }
 
 PRESETS: dict[str, Settings] = {
-    # A first look: half the channels of "fast", no recurrent layer, a short cosine schedule.
+    # A first look: half the channels of "fast", a short cosine schedule.
     "quick": Settings(
         model=replace(
             MODELS["fast"],
             channels=(8, 16, 16, 32),
             last_channels=64,
-            n_recurrent=0,
-            pooling="linear",
-            stages=(),
         ),
         training=TrainingConfig(
             batch_size=32, learning_rate=3e-3, max_epochs=6, min_steps=300, schedule="cosine"
@@ -338,15 +335,13 @@ PRESETS: dict[str, Settings] = {
             MODELS["fast"],
             channels=(16, 32, 48, 96),
             last_channels=192,
-            n_recurrent=0,
-            pooling="linear",
-            stages=(),
         ),
         training=TrainingConfig(batch_size=32, max_epochs=16, min_steps=1000, schedule="cosine"),
         augment=AugmentConfig(mixing=0.5, eq_db=6.0, gain_db=6.0, n_mel_masks=2, mel_mask=8),
     ),
     # 128 clips of 10 s in one forward pass would need more than 25 GB; 16 of them are no slower.
     "paper": Settings(training=TrainingConfig(micro_batch=16)),
+    "paper-fast": Settings(model=MODELS["paper-fast"], training=TrainingConfig(batch_size=32)),
     # The systems of the paper's Table 3: see `earmark.training.systems`.
     **{name: Settings(*recipe) for name, recipe in SYSTEMS.items()},
 }
