@@ -50,7 +50,8 @@ def run(shared: Path) -> str:
 
 def operations() -> str:
     rows = [
-        "| forward and backward pass, CPU ms | `paper`, torch | ours | `paper-fast`, torch | ours |",
+        "| forward and backward pass, CPU ms | `paper`, torch | ours | `paper-fast`, torch | ours"
+        " |",
         "|---|---:|---:|---:|---:|",
     ]
     found = {
@@ -88,8 +89,8 @@ def steps() -> str:
         ]
         rows.append(f"| {name} | {' | '.join(figures)} |")
     text = (
-        f"A training step with {BATCH['paper']} and {BATCH['paper-fast']} clips on one thread; each row"
-        f" switches off one optimisation, the last one all. The best of {ROUNDS} rounds."
+        f"A training step with {BATCH['paper']} and {BATCH['paper-fast']} clips on one thread; each"
+        f" row switches off one optimisation, the last one all. The best of {ROUNDS} rounds."
     )
     return text + "\n\n" + "\n".join(rows)
 

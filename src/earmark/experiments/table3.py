@@ -24,8 +24,8 @@ from earmark.training.settings import Settings
 TESTS = ("development", "evaluation")
 DECISION_TUNINGS = {"own": "published", "shared": "clip_and_frame"}  # decision stage -> tuning
 CLIP = 10.0  # seconds
-# Multiply-adds per second and core in training, as docs/speed.md has them of `paper` and `paper-fast`:
-# the first for networks above `LARGE` multiply-adds per clip. Others may be slower.
+# Multiply-adds per second and core in training, as docs/speed.md has them of `paper` and
+# `paper-fast`: the first for networks above `LARGE` multiply-adds per clip. Others may be slower.
 THROUGHPUT = (35e9, 23e9)
 LARGE = 1e9
 # Memory of `paper`, 5.8 GB: the outputs of all layers for a micro-batch, 7 times, and what torch
