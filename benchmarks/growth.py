@@ -49,8 +49,8 @@ def run(shared: Path) -> str:
             f"![Time and memory against length, clips and classes](images/{PICTURE.name})",
             "**Length of a recording**, preset `paper-fast`, 17 classes, noise in blocks of 2 s:"
             " log-mel, network, merge, decode, with all frame-level scores kept (`frame_scores`)."
-            " Memory grows with these, two numbers per class and frame, and the pieces they are assembled"
-            " from; `detect` keeps none (docs/long-and-live.md).",
+            " Memory grows with these, two numbers per class and frame, and the pieces they are"
+            " assembled from; `detect` keeps none (docs/long-and-live.md).",
             table(length, {"minutes": "{:,}"}, ["seconds", "seconds per minute", "scores MB"]),
             "**Clips in a store**, one second each, 16 mels: build in one process, open, and read"
             " 10,000 at random. Memory grows with the index, one entry per clip.",

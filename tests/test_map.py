@@ -166,7 +166,7 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     lines = page.summary(tmp_path).splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("- **digits**: behind by 0.05")
-    assert lines[0].endswith("75 runs, validation clips.")
+    assert lines[0].endswith("65 runs, validation clips.")
     assert lines[1] == "- **procedural**: not enough runs yet; 5 runs, validation clips."
     assert "no verdict, since tags are learned too badly (AUC 0.66)" in lines[2]
     table = page.verdict_table(tmp_path)
