@@ -24,6 +24,7 @@ from earmark.cli.app import (
     logger,
     print_json,
 )
+from earmark.errors import SettingError
 
 
 @app.command(cls=RegistryCommand)
@@ -64,7 +65,8 @@ def train(
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Start from a trained model with other classes: its network, with a new head.",
+            help="Start from a trained model with other classes, such as everyday, the bundled "
+            "one: its network, with a new head.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("run"),
@@ -156,8 +158,11 @@ def export_best(
     device: DeviceOption = "auto",
 ) -> None:
     """Write the model of the best epoch so far, of a training that was stopped or killed."""
+    from earmark.files import check_writable
     from earmark.training.finish import MODEL, export_best
 
+    if out is not None:
+        check_writable(out)
     detector = export_best(run, out, device)
     _print_summary(out or run / MODEL, detector.bundle.training)
 
@@ -237,10 +242,16 @@ def tune(
     as_json: JsonOption = False,
 ) -> None:
     """Search thresholds and post-processing per class on validation recordings."""
+    from earmark.files import check_writable
     from earmark.inference.detector import Detector
+    from earmark.inference.model_file import BUNDLED, find_model
     from earmark.inference.tuning import describe_tuning
     from earmark.training import api
 
+    path = out or find_model(model)
+    if path.resolve() == BUNDLED.resolve():
+        raise SettingError("The bundled model stays as it is; name the tuned one, as --out my.earmark.")
+    check_writable(path)
     choices: dict[str, Any] = {"objective": objective} if objective else {}
     untuned = Detector.load(model, device=device, encoder=encoder)
     detector, tuned = api.tune(
@@ -254,7 +265,6 @@ def tune(
         max_false_per_minute=max_false_per_minute,
         **choices,
     )
-    path = out or model
     if out is not None or detector is not untuned:
         detector.save(path)
     record = detector.bundle.tuning
@@ -309,15 +319,15 @@ def _print_false_events(record: Mapping[str, Any]) -> None:
 @app.command()
 def info(
     model: Annotated[
-        Path | None, typer.Argument(help="Model file; by default the bundled pretrained model.")
+        Path | None, typer.Argument(help="Model file; by default everyday, the bundled one.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the description of a model file."""
-    from earmark.inference.model_file import BUNDLED
+    from earmark.inference.model_file import EVERYDAY, find_model
     from earmark.inference.onnx_file import open_bundle
 
-    model = model or BUNDLED
+    model = find_model(model or EVERYDAY)
     about = open_bundle(model).describe()
     if as_json:
         print_json(about)
