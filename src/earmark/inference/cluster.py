@@ -23,6 +23,7 @@ from earmark.audio.decode import claimed_duration
 from earmark.data.encoded import check_known_to_others
 from earmark.errors import BundleError, ClusterError
 from earmark.formats.names import stems_of
+from earmark.inference import folder
 from earmark.inference.detector import (
     Detector,
     FileEvents,
@@ -30,7 +31,6 @@ from earmark.inference.detector import (
     collect_results,
     name_recordings,
 )
-from earmark.inference.folder import TOGETHER, is_large
 from earmark.inference.model_file import BUNDLED, find_model
 from earmark.inference.onnx_file import open_bundle
 from earmark.runtime.cluster import Cluster, as_given, map_on_cluster
@@ -183,13 +183,13 @@ def _groups(recordings: Mapping[str, Path], done: Collection[str], window: float
 
     def is_alone(name: str) -> bool:
         path = recordings[name]
-        if is_large(path):
+        if folder.is_large(path):
             return True
         return looks and (claimed_duration(path) or 0) > window + MARGIN
 
     groups = []
-    for first in range(0, len(listed), TOGETHER):
-        names = [name for name in listed[first : first + TOGETHER] if name not in done]
+    for first in range(0, len(listed), folder.TOGETHER):
+        names = [name for name in listed[first : first + folder.TOGETHER] if name not in done]
         alone = {name for name in names if is_alone(name)}
         short = [name for name in names if name not in alone]
         groups.append(_Group(names, short, [name for name in names if name in alone]))
