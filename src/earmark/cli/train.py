@@ -24,7 +24,6 @@ from earmark.cli.app import (
     logger,
     print_json,
 )
-from earmark.errors import SettingError
 
 
 @app.command(cls=RegistryCommand)
@@ -158,11 +157,8 @@ def export_best(
     device: DeviceOption = "auto",
 ) -> None:
     """Write the model of the best epoch so far, of a training that was stopped or killed."""
-    from earmark.files import check_writable
     from earmark.training.finish import MODEL, export_best
 
-    if out is not None:
-        check_writable(out)
     detector = export_best(run, out, device)
     _print_summary(out or run / MODEL, detector.bundle.training)
 
@@ -242,16 +238,13 @@ def tune(
     as_json: JsonOption = False,
 ) -> None:
     """Search thresholds and post-processing per class on validation recordings."""
-    from earmark.files import check_writable
     from earmark.inference.detector import Detector
-    from earmark.inference.model_file import BUNDLED, find_model
+    from earmark.inference.model_file import check_target, find_model
     from earmark.inference.tuning import describe_tuning
     from earmark.training import api
 
     path = out or find_model(model)
-    if path.resolve() == BUNDLED.resolve():
-        raise SettingError("The bundled model stays as it is; name the tuned one, as --out my.earmark.")
-    check_writable(path)
+    check_target(path)
     choices: dict[str, Any] = {"objective": objective} if objective else {}
     untuned = Detector.load(model, device=device, encoder=encoder)
     detector, tuned = api.tune(

@@ -155,9 +155,7 @@ def detect_on_cluster(
         min_score=min_score,
         keep_scores=keep_scores,
     )
-    items = [
-        (name, given[name].absolute()) for own in groups for name in (*own.short, *own.alone)
-    ]
+    items = [(name, given[name].absolute()) for own in groups for name in (*own.short, *own.alone)]
     found = map_on_cluster(detect, items, cluster)
     for own in groups:
         short = {result.name: result for result in islice(found, len(own.short))}

@@ -256,6 +256,19 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Raise if a model file cannot be written, before the work that makes the model.
+
+    >>> check_target(BUNDLED)
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: The bundled model stays as it is; name another file to write.
+    """
+    if Path(path).resolve() == BUNDLED.resolve():
+        raise SettingError("The bundled model stays as it is; name another file to write.")
+    check_writable(Path(path))
+
+
 def bundle_checksum(bundle: Bundle) -> str:
     """Return the checksum of a model: two that differ in anything that is saved differ in it."""
     about, weights = _content(bundle)
