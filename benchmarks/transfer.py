@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.unknown import CATEGORIES, ESC50
-from earmark.data.manifest import Manifest
+from earmark.data.manifest import Manifest, clip_paths
+from earmark.data.store import build_store
 from earmark.experiments.scoring import score_estimate
 from earmark.files import atomic_write
 from earmark.formats.events import read_events
@@ -52,6 +53,7 @@ CLASSES = tuple(
 )
 SCENES = SceneConfig(classes=CLASSES)
 SETS = {"train": (800, 61, (1, 2)), "valid": (200, 62, (3,)), "test": (300, 63, (4,))}
+STORE = "features"  # folder in WORK, besides the sets
 SIZES = (10, 30, 100)
 SEEDS = 3
 N_STEPS = 400
@@ -94,7 +96,7 @@ class Run(NamedTuple):
 Row = dict[str, Any]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run what is missing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--work", type=Path, required=True, help="Scenes, features, trainings.")
@@ -102,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--processes", type=int, default=2, help="Trainings at a time.")
     parser.add_argument("--dry-run", action="store_true", help="Print what is left, and its cost.")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     todo = missing(RESULTS, options.sizes, options.seeds)
     hours = sum(CORE_SECONDS[run.start] for run in todo) / 3600
@@ -144,6 +146,8 @@ def run_all(
 ) -> None:
     """Train and score, from scenes in `work`; write a file per run to `results`."""
     results.mkdir(parents=True, exist_ok=True)
+    # All features first: runs at the same time then only read them.
+    build_store(work / STORE, clip_paths(*read_clips(work)), load_bundle(BUNDLED).feature_config)
     for row in map_as_done(partial(run_one, work, overrides=overrides), runs, processes):
         name = Run(row["n_clips"], row["start"], row["seed"]).name
         atomic_write(results / f"{name}.json", (json.dumps(row, indent=1) + "\n").encode())
@@ -154,9 +158,8 @@ def run_all(
 def run_one(work: Path, run: Run, overrides: Sequence[str] = ()) -> Row:
     """Train on so many clips per class, and score the test scenes."""
     begin = time.process_time()
-    clips = Manifest.read(work / "train" / "weak.tsv", work / "train" / "audio")
+    clips, valid = read_clips(work)
     few = first_clips(clips, run.n_clips, run.seed)
-    valid = Manifest.read(work / "valid" / "weak.tsv", work / "valid" / "audio", clips.labels)
     valid = valid.take(range(min(len(few), len(valid))))
     source, own = load_bundle(BUNDLED), STARTS[run.start]
     # The same features and network for all; from scratch with a normalisation of its own.
@@ -173,12 +176,18 @@ def run_one(work: Path, run: Run, overrides: Sequence[str] = ()) -> Row:
         out=work / "runs" / run.name,
         start_from=None if own is None else BUNDLED,
         settings=settings,
-        run=RunConfig(store=work / "features", resume=True, report=False, progress=False),
+        run=RunConfig(store=work / STORE, resume=True, report=False, progress=False),
     )
     scores = score_test(detector, work / "test")
     seconds = round(time.process_time() - begin)
     about = {"n_scenes": len(few), "core_seconds": seconds, "made_by": made_by()}
     return {**run._asdict(), **scores, **about}
+
+
+def read_clips(work: Path) -> tuple[Manifest, Manifest]:
+    """Return all clips for training, and all for validation."""
+    clips = Manifest.read(work / "train" / "weak.tsv", work / "train" / "audio")
+    return clips, Manifest.read(work / "valid" / "weak.tsv", work / "valid" / "audio", clips.labels)
 
 
 def first_clips(clips: Manifest, size: int, seed: int) -> Manifest:
@@ -206,7 +215,7 @@ def score_test(detector: Detector, folder: Path) -> dict[str, float]:
     return {metric: own[metric] for metric in METRICS}
 
 
-def run_sample(folder: Path) -> list[Row]:
+def run_sample(folder: Path, processes: int = 1) -> list[Row]:
     """Run it on a few short procedural scenes for one step; the figures mean nothing."""
     small = SceneConfig(
         duration=1.0, n_events=(1, 1), event_duration=(0.3, 0.8), classes=("bell", "horn")
@@ -214,9 +223,12 @@ def run_sample(folder: Path) -> list[Row]:
     for seed, (name, n_scenes) in enumerate({"train": 6, "valid": 3, "test": 2}.items()):
         write_scenes(folder / name, n_scenes, small, seed, prefix=f"{name}_")
     results = folder / "results"
-    run_all(folder, missing(results, [2], 1), results, overrides=["training.min_steps=1"])
+    one_step = ["training.min_steps=1"]
+    run_all(folder, missing(results, [2], 1), results, processes, one_step)
     return read_results(results)
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks.transfer import main as imported  # whose functions other processes can import
+
+    imported()

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import stat
 import sys
 import warnings
 from importlib import import_module
@@ -35,6 +36,8 @@ class Commands(TyperGroup):
             sys.stdout.flush()  # here, and not when the interpreter ends, which prints a traceback
             return result
         except BrokenPipeError:
+            if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+                raise  # it was another pipe
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())  # what is left in the buffer goes there
             sys.exit(PIPE_CLOSED)
