@@ -200,6 +200,7 @@ class TestMap:
 
         assert sizes(Cluster(NOWHERE, per_task=32), 1000, 4) == [32] * 31 + [8]
         assert sizes(Cluster(NOWHERE, per_task=32), 10, 4) == [1] * 10
+        assert sizes(Cluster(NOWHERE, group=lambda item: item // 3), 10, 4) == [3, 3, 3, 1]
         monkeypatch.setattr(cluster, "CHUNK_BYTES", 9)
         (tmp_path / "a").write_bytes(b"12345")
         (tmp_path / "b").write_bytes(b"12345")

@@ -13,6 +13,7 @@ computed again one by one, differ by rounding (1e-6).
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
@@ -156,15 +157,15 @@ def detect_on_cluster(
         keep_scores=keep_scores,
     )
     items = [(name, given[name].absolute()) for own in groups for name in (*own.short, *own.alone)]
-    found = map_on_cluster(detect, items, cluster)
-    for own in groups:
-        short = {result.name: result for result in islice(found, len(own.short))}
-        for name in own.names:
-            result = short.pop(name) if name in short else next(found)
-            if result.error is not None:
-                message = as_given(str(result.error), given[name])
-                result = result._replace(error=type(result.error)(message))
-            yield result
+    with closing(map_on_cluster(detect, items, cluster)) as found:
+        for own in groups:
+            short = {result.name: result for result in islice(found, len(own.short))}
+            for name in own.names:
+                result = short.pop(name) if name in short else next(found)
+                if result.error is not None:
+                    message = as_given(str(result.error), given[name])
+                    result = result._replace(error=type(result.error)(message))
+                yield result
 
 
 class _Group(NamedTuple):

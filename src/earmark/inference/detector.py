@@ -128,7 +128,7 @@ class Detector:
         """Return the detector in a model file or an exported ONNX file, or the bundled one.
 
         Args:
-            path: of the file; the bundled pretrained model without it.
+            path: of the file; without it the bundled pretrained model, "everyday".
             device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
             threads: how many to use; 0 is one per core.
             encoder: where the encoder of the model is now, if it is not where it was in training.
@@ -465,7 +465,7 @@ def load(
     """Return the detector in a model file, or the bundled pretrained one.
 
     Args:
-        path: of the model file; the bundled model without it.
+        path: of the model file; without it the bundled model, whose name is "everyday".
         device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
         threads: how many to use; 0 is one per core.
         encoder: where the encoder of the model is now, if it is not where it was in training.
