@@ -5,7 +5,9 @@
 Classes are ten categories of ESC-50 that the bundled model has never met, neither as classes nor as
 negatives or backgrounds: those of `benchmarks.unknown` with recordings of three sources or more to
 test on. Backgrounds are generated noise, since the bundled model has met the recorded ones of all
-folds. Training clips are from folds 1 and 2, validation from fold 3, test from fold 4.
+folds. Training clips are from folds 1 and 2, validation from fold 3, test from fold 4; folds share
+no source. (One hen for training, 2-134049-A, is of the same source as a rooster that the bundled
+model has met.)
 
 A seed decides which clips there are, besides the order and the initial weights. Of one seed, the
 smaller training sets are part of the larger ones: scenes in its order, until every class is in as
