@@ -8,6 +8,10 @@ ORACLES := .venv-oracles
 # Another network and another runtime with many dependencies: for benchmarks only.
 PEERS  := .venv-peers
 
+# The benchmarks that need them, which are among all, and may be among those that ONLY names.
+COMPARED := detection runtimes scoring psds
+OTHERS := $(if $(filter $(COMPARED),$(or $(ONLY),$(COMPARED))),$(ORACLES)/ready $(PEERS)/ready)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench docs format clean
 
@@ -44,7 +48,7 @@ check: $(READY) ## Lint, types and architecture
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_architecture.py
 
-bench: $(READY) $(ORACLES)/ready $(PEERS)/ready ## Run the benchmarks; writes docs/speed.md, metrics.md and results.md
+bench: $(READY) $(OTHERS) ## Run the benchmarks; writes docs/speed.md, metrics.md and results.md
 	$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## Rebuild the tables and figures of docs/

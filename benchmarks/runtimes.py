@@ -52,6 +52,7 @@ def run(shared: Path) -> str:
     best: dict[tuple[str, str], Figures] = {}
     with tempfile.TemporaryDirectory() as root:
         for preset in WINDOWS:
+            Path(root, preset).mkdir()
             model = save_bundle(made_bundle(preset), Path(root, preset, "model.earmark"))
             measure(MODULE, "prepare", str(model.parent))
         for _, (name, (module, worker, *arguments)) in product(range(ROUNDS), VARIANTS.items()):

@@ -2,13 +2,15 @@
 
 The audio is ten-second WAV files, read from the page cache. Each way is measured in a process of
 its own after a warm-up, which loads models and starts workers; the ways take turns in `ROUNDS`
-rounds and the best of each counts. CPU time is that of all processes, with the scheduler's.
+rounds and the best of each counts. CPU time is that of all processes, with the scheduler's. It
+takes three minutes on two idle cores: `make bench ONLY=scale`.
 """
 
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import librosa
@@ -18,14 +20,15 @@ import soundfile
 from benchmarks.features import CONFIG, SECONDS, made_clips, real_clips
 from benchmarks.process import answer, measure
 from earmark.data.store import build_store
+from earmark.inference import folder
 from earmark.inference.cluster import detect_on_cluster
 from earmark.inference.detector import Detector
 from earmark.inference.model_file import BUNDLED
 from earmark.metrics.report import TextTable
 from earmark.runtime.cluster import running
 
-ROUNDS = 3
-COPIES = 9  # names per file: an hour of audio
+ROUNDS = 2
+N_CLIPS = 4 * folder.TOGETHER  # 1.4 hours of audio, in tasks that two workers can share
 WORKERS = 2
 CORPORA = {"AudioSet": 5_800, "a million hours": 1_000_000}
 MACHINES = (32, 1_000)  # cores
@@ -41,27 +44,27 @@ def run(shared: Path) -> str:
     clips = real_clips(esc50) if esc50.is_dir() else made_clips()
     best: dict[tuple[str, str], Figures] = {}
     load = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as audio_folder:
         for number, clip in enumerate(clips):
             audio = librosa.resample(clip, orig_sr=CONFIG.sample_rate, target_sr=RATE)
-            soundfile.write(f"{folder}/{number:02d}.wav", audio, RATE)
+            soundfile.write(f"{audio_folder}/{number:02d}.wav", audio, RATE)
         for _ in range(ROUNDS):
             for what in JOBS:
                 for where in ("one", f"local:{WORKERS}"):
-                    found = measure("benchmarks.scale", what, where, folder, str(COPIES))
+                    found = measure("benchmarks.scale", what, where, audio_folder)
                     before = best.get((what, where), found)
                     lower = {x: min(found[x], before[x]) for x in ("wall", "cpu")}
                     memory = max(found["memory"], before["memory"])
                     best[what, where] = {**lower, "memory": memory}
     kind = "real recordings (ESC-50)" if esc50.is_dir() else "noise"
-    return report(best, len(clips) * COPIES, kind, load)
+    return report(best, kind, load)
 
 
-def report(best: dict[tuple[str, str], Figures], n_clips: int, kind: str, load: float) -> str:
+def report(best: dict[tuple[str, str], Figures], kind: str, load: float) -> str:
     """Return the tables of what was measured."""
-    hours = n_clips * SECONDS / 3600
+    hours = N_CLIPS * SECONDS / 3600
     text = (
-        f"{n_clips} clips of {SECONDS} s, {kind}: {hours:.2g} hours; the best of {ROUNDS}."
+        f"{N_CLIPS} clips of {SECONDS} s, {kind}: {hours:.2g} hours; the best of {ROUNDS}."
         " Features are log-mels of the default settings, written to a store; detection is from file"
         " to events, with the bundled model. One hour per core-hour is real time on one core."
         f" The load average of the machine was {load:.1f} before: the last column holds only if"
@@ -111,16 +114,16 @@ def format_hours(hours: float) -> str:
     return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
 
 
-def features(where: str, folder: str, copies: str) -> Figures:
+def features(where: str, audio_folder: str) -> Figures:
     def compute(files: dict[str, Path], scheduler: str | None) -> None:
         with tempfile.TemporaryDirectory() as store:
             how = {"processes": 1} if scheduler is None else {"scheduler": scheduler}
             build_store(store, files, CONFIG, **how)  # type: ignore[arg-type]
 
-    return timed(compute, where, folder, int(copies))
+    return timed(compute, where, audio_folder)
 
 
-def detection(where: str, folder: str, copies: str) -> Figures:
+def detection(where: str, audio_folder: str) -> Figures:
     detector = Detector.load(threads=1)
 
     def detect(files: dict[str, Path], scheduler: str | None) -> None:
@@ -129,15 +132,18 @@ def detection(where: str, folder: str, copies: str) -> Figures:
         else:
             list(detect_on_cluster(BUNDLED, files, scheduler))
 
-    return timed(detect, where, folder, int(copies))
+    return timed(detect, where, audio_folder)
 
 
 def timed(
-    job: Callable[[dict[str, Path], str | None], None], where: str, folder: str, copies: int
+    job: Callable[[dict[str, Path], str | None], None], where: str, audio_folder: str
 ) -> Figures:
     """Return wall-clock and CPU seconds of a job after a warm-up."""
-    paths = sorted(Path(folder).glob("*.wav"))
-    files = {f"{copy} {path.name}": path for copy in range(copies) for path in paths}
+    paths = sorted(Path(audio_folder).glob("*.wav"))
+    files = {
+        f"{number} {path.name}": path
+        for number, path in zip(range(N_CLIPS), cycle(paths), strict=False)
+    }
     few = {path.name: path for path in paths[:16]}
     if where == "one":
         job(few, None)

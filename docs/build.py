@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from docs import architecture, card, decoding, formats, reliable, results, systems
+from docs import architecture, card, decoding, formats, reliable, results, systems, transfer
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
@@ -118,6 +118,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         reliable.classes,
         card.attribution,
     ),
+    "docs/networks.md": (transfer.transfer_table,),
     "docs/systems.md": systems.PARTS,
 }
 FIGURES: dict[str, Callable[[Path], None]] = {

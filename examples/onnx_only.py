@@ -7,6 +7,7 @@ import numpy as np
 import onnxruntime
 import soundfile
 
+onnxruntime.set_default_logger_severity(3)  # it would warn of the optional inputs
 session = onnxruntime.InferenceSession(sys.argv[1])
 about = session.get_modelmeta().custom_metadata_map
 labels, decoding = json.loads(about["labels"]), json.loads(about["decoding"])

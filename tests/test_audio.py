@@ -17,6 +17,7 @@ from earmark.audio.decode import (
     SLACK,
     _Recording,
     audio_duration,
+    claimed_duration,
     find_audio,
     read_audio,
     read_blocks,
@@ -498,6 +499,26 @@ def test_audio_is_found_in_every_folder_whatever_the_case_of_its_name(tmp_path):
     assert names == ["a/c/y.Mp3", "b/x.WAV", "take.aif", "z.opus"]
     with pytest.raises(AudioError, match="is not a folder"):
         find_audio(tmp_path / "none")
+
+
+def test_a_link_to_nothing_is_found_and_reported_and_a_linked_folder_is_logged(tmp_path, caplog):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "audio").mkdir()
+    (tmp_path / "audio" / "gone.wav").symlink_to(tmp_path / "was.wav")
+    (tmp_path / "audio" / "linked").symlink_to(tmp_path / "other")
+    (tmp_path / "audio" / ".hidden.wav").symlink_to(tmp_path / "was.wav")
+    (found,) = find_audio(tmp_path / "audio")
+    with pytest.raises(AudioError, match=r"gone\.wav is a link to .*was\.wav, which does"):
+        read_audio(found)
+    assert "linked is a link to a folder, which is not searched" in caplog.text
+
+
+def test_a_header_says_how_long_a_recording_claims_to_be(tmp_path):
+    path = tmp_path / "a.flac"
+    write_audio(path, np.zeros(12000), 8000)
+    assert claimed_duration(path) == 1.5
+    path.write_bytes(b"no audio")
+    assert claimed_duration(path) is None
 
 
 def test_real_recordings_raise_no_false_alarm(esc50):

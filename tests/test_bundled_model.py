@@ -6,12 +6,18 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import earmark
+from earmark.cli.app import app
+from earmark.errors import BundleError
 from earmark.experiments import demo
 from earmark.formats.tables import read_table
+from earmark.inference.cluster import ModelSource
 from earmark.inference.model_file import BUNDLED, load_bundle
 from earmark.synth.scenes import SceneSets
+from earmark.training import api
+from earmark.training.transfer import Origin
 
 REPO = Path(__file__).parent.parent
 SCENES = REPO / "benchmarks" / "scenes.toml"
@@ -24,6 +30,21 @@ def bundle():
 
 def test_it_is_small():
     assert BUNDLED.stat().st_size <= 6_000_000
+
+
+def test_its_name_stands_for_it_wherever_a_model_is_taken(bundle, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert earmark.load("everyday").labels == bundle.labels
+    assert ModelSource.of("everyday") == ModelSource.of(BUNDLED)
+    assert len(earmark.ensemble(["everyday", BUNDLED]).bundle.members) == 2
+    assert api._open_start("everyday", None)[1] == Origin.read(BUNDLED)
+    done = CliRunner().invoke(app, ["info", "everyday"])
+    assert "everyday.earmark" in done.stdout
+    with pytest.raises(BundleError, match=r"no model file everyday\.onnx"):
+        load_bundle("everyday.onnx")
+    Path("everyday").write_bytes(b"a file of that name comes first")
+    with pytest.raises(BundleError, match="everyday"):
+        earmark.load("everyday")
 
 
 def test_it_comes_with_the_package():

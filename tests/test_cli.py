@@ -471,12 +471,29 @@ def test_a_signal_ends_a_training_with_the_model_of_its_best_epoch(home, tmp_pat
           "--objective", "f_measur"], "did you mean 'f_measure'"),
         (["detect", "audio", "--sensitivity", "hihg"], "did you mean 'high'"),
         (["detect", "audio", "--min-score", "2"], "min_score must be a number from 0 to 1"),
+        (["export", "everyday", "no/m.onnx"], "there is no folder 'no'; make it first"),
+        (["ensemble", "run/model.earmark", "--out", "no/m.earmark"], "there is no folder 'no'"),
+        (["export-best", "run", "--out", "no/m.earmark"], "there is no folder 'no'"),
+        (["tune", "-m", "everyday", "--valid", "valid_weak.tsv", "--audio", "audio"],
+         "The bundled model stays as it is"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence_and_exit_code_2(home, arguments, sentence):
     done = run(*arguments, cwd=home, code=2)
     assert sentence in done.stderr
     assert not (home / "x").exists() or not any((home / "x").iterdir())
+
+
+def test_a_reader_that_leaves_ends_any_command_quietly_with_141(home):
+    for words in (["convert", "train_strong.tsv", "-"], ["info", "run/model.earmark"]):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "earmark", "--quiet", *words],
+            cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        process.stdout.close()
+        with process.stderr as log:
+            assert log.read() == b""
+        assert process.wait() == 141
 
 
 def test_a_table_with_a_wrong_row_names_file_and_line(home):

@@ -23,6 +23,7 @@ from earmark.errors import BundleError, ClusterError, SettingError
 from earmark.experiments import Plan, run_plan
 from earmark.formats.events import write_events
 from earmark.inference import cluster as detection
+from earmark.inference import folder
 from earmark.inference.cluster import ModelSource, detect_files_on_cluster, detect_on_cluster
 from earmark.inference.detector import Detector, name_recordings
 from earmark.inference.model_file import BUNDLED
@@ -60,6 +61,8 @@ def scenes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes")
     config = SceneConfig(classes=("siren", "bell"), duration=3.0, event_duration=(0.5, 2.0))
     write_scenes(folder, 12, config, seed=1)
+    long = np.random.default_rng(0).normal(0, 0.1, 8000 * 12)
+    write_audio(folder / "audio" / "scene_00001_long.wav", long, 8000)
     (folder / "audio" / "z.wav").write_bytes(b"no audio")
     return folder / "audio"
 
@@ -197,6 +200,7 @@ class TestMap:
 
         assert sizes(Cluster(NOWHERE, per_task=32), 1000, 4) == [32] * 31 + [8]
         assert sizes(Cluster(NOWHERE, per_task=32), 10, 4) == [1] * 10
+        assert sizes(Cluster(NOWHERE, group=lambda item: item // 3), 10, 4) == [3, 3, 3, 1]
         monkeypatch.setattr(cluster, "CHUNK_BYTES", 9)
         (tmp_path / "a").write_bytes(b"12345")
         (tmp_path / "b").write_bytes(b"12345")
@@ -227,9 +231,12 @@ class TestLocalCluster:
 
 
 class TestFeatures:
-    def test_a_store_is_the_same_bytes_though_a_worker_is_killed(self, machines, clips, tmp_path):
+    def test_a_store_is_the_same_bytes_though_a_worker_is_killed(
+        self, machines, clips, tmp_path, monkeypatch
+    ):
         machines.with_workers(2)
-        files = {path.name: path for path in sorted(clips.iterdir())}
+        monkeypatch.chdir(clips)  # a worker has another working folder
+        files = {path.name: Path(path.name) for path in sorted(clips.iterdir())}
         one = build_store(tmp_path / "one", files, CONFIG, processes=1)
         killed = []
 
@@ -280,11 +287,13 @@ class TestFeatures:
 
 
 class TestDetection:
-    def test_events_and_scores_are_those_of_one_process_though_a_worker_is_killed(
-        self, machines, scenes
+    def test_results_are_those_of_one_process_to_the_bit_though_a_worker_is_killed(
+        self, machines, scenes, monkeypatch
     ):
         machines.with_workers(2)
-        files = name_recordings(scenes)
+        monkeypatch.setattr(folder, "TOGETHER", 4)  # so that there are several groups
+        monkeypatch.chdir(scenes.parent)  # a worker has another working folder
+        files = name_recordings(scenes.name)
         one = list(Detector.load().detect_each(files, sensitivity="high", keep_scores=True))
         there = detect_on_cluster(
             BUNDLED, files, machines.address, sensitivity="high", keep_scores=True
@@ -296,12 +305,11 @@ class TestDetection:
         assert sum(len(result.events) for result in one) > 3
         for a, b in zip(one, two, strict=True):
             assert (a.duration, repr(a.error)) == (b.duration, repr(b.error))
-            assert [(e.onset, e.offset, e.label) for e in a.events] == [
-                (e.onset, e.offset, e.label) for e in b.events
-            ]
-            if a.scores is not None:  # short recordings are gathered in other ways there
-                np.testing.assert_allclose(a.scores.scores, b.scores.scores, atol=1e-5)
-        assert two[-1].error is not None
+            assert a.events == b.events
+            if a.scores is not None:
+                np.testing.assert_array_equal(a.scores.scores, b.scores.scores)
+        assert max(result.duration for result in one) > 10  # one does not fit into the window
+        assert str(two[-1].error).startswith("audio/z.wav ")  # as it was given
 
     def test_the_command_prints_the_table_of_one_process(
         self, machines, scenes, tmp_path, monkeypatch, capsys
@@ -315,6 +323,24 @@ class TestDetection:
         assert command(monkeypatch, "detect", *files, "--score", *there) == 0
         assert capsys.readouterr().out == (tmp_path / "one.tsv").read_text()
         assert len(list((tmp_path / "scores").glob("*.tsv"))) == 3
+
+    def test_a_task_has_what_one_process_gathers_and_longer_recordings_have_their_own(
+        self, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr(folder, "TOGETHER", 3)
+        monkeypatch.setattr(folder, "LARGE", 30_000)
+        seconds = {"a": 1, "b": 2, "c": 1, "d": 1, "e": 1.5, "f": 1}
+        files = {name: tmp_path / f"{name}.wav" for name in (*seconds, "gone")}
+        for name, duration in seconds.items():
+            write_audio(files[name], np.zeros(int(duration * 8000)), 8000)
+
+        def names(done=()):
+            return [(own.short, own.alone) for own in detection._groups(files, done, window=1.2)]
+
+        assert names() == [(["a", "c"], ["b"]), (["d", "f"], ["e"]), (["gone"], [])]
+        assert names(done=["a", "e"])[:2] == [(["c"], ["b"]), (["d", "f"], [])]
+        monkeypatch.setattr(detection, "MANY", 3)  # headers are not looked at, sizes are
+        assert names()[:2] == [(["a", "c"], ["b"]), (["d", "e", "f"], [])]
 
     def test_another_model_on_a_worker_is_an_error(self, machines, scenes, monkeypatch):
         machines.with_workers(1)

@@ -227,6 +227,8 @@ class TestWeakTables:
         assert read_tags(text(f"file,tags\na.wav,dog{sign}cat\nb.wav,\n")) == expected
         assert read_tags(text(f"a.wav,dog{sign}cat\nb.wav\n")) == expected
         assert f"labels are separated by '{sign.strip()}'" in caplog.text
+        read_tags(text(f"a.wav\tdog{sign}cat\nb.wav\tcat;dog|cow\n"))
+        assert "labels are separated by ';' and '|'." in caplog.text
         long = {"a.wav": (AIR_HORN, "Car")}
         assert read_tags(text(f"a.wav\tCar{sign}{AIR_HORN}\n")) == long
         assert read_tags(text(f"a.wav\tCar{sign}{AIR_HORN}\n"), ["Car", AIR_HORN]) == long

@@ -10,6 +10,7 @@ from tones import RATE
 
 from earmark.audio.encode import write_audio
 from earmark.errors import AudioError, SettingError
+from earmark.inference import folder as gathering
 from earmark.inference.calibration import Calibration
 from earmark.inference.detector import Detector
 from earmark.inference.predictor import Predictor
@@ -99,6 +100,23 @@ def test_short_recordings_share_batches_and_results_come_before_all_are_read(fol
     assert n_asked < 15
     assert len(first + list(results)) == 40
     assert sizes == [4] * 10
+
+
+def test_a_large_file_is_processed_alone_whatever_its_length(folder, monkeypatch):
+    _, detector = next(detectors())
+    files = {path.name: path for path in sorted(folder.glob("0[1-6].wav"))}
+    gathered, whole = [], Predictor.predict_short
+
+    def predict_short(predictor, clips):
+        gathered.append(len(clips))
+        return whole(predictor, clips)
+
+    monkeypatch.setattr(Predictor, "predict_short", predict_short)
+    monkeypatch.setattr(gathering, "LARGE", files["01.wav"].stat().st_size)  # the shortest
+    for result in detector.detect_each(files):
+        if result.name != "01.wav":
+            assert result.events == detector.detect(files[result.name])
+    assert gathered == [1]
 
 
 def test_settings_are_checked_before_anything_is_read():

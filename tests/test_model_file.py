@@ -55,7 +55,7 @@ def make(*members):
 
 @pytest.fixture
 def path(tmp_path):
-    return save_bundle(make(), tmp_path / "deep" / "model.earmark")
+    return save_bundle(make(), tmp_path / "model.earmark")
 
 
 def test_everything_comes_back(path):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import earmark
 from earmark.cli.app import app
+from earmark.cli.train import print_summary
 from earmark.data.batches import pad_batch
 from earmark.data.encoded import read_encoder
 from earmark.data.features import FeatureConfig
@@ -201,7 +202,9 @@ def scenes(tmp_path_factory):
     return folder
 
 
-def test_a_network_of_ones_own_is_trained_saved_loaded_exported_and_detected_with(scenes, tmp_path):
+def test_a_network_of_ones_own_is_trained_saved_loaded_exported_and_detected_with(
+    scenes, tmp_path, capsys
+):
     pytest.importorskip("onnx", reason="needs the extra 'onnx'")
     overrides = [*SMALL, f"model.network={NAME}", "model.width=8", "training.max_epochs=2"]
     tables = {"audio": scenes / "audio", "out": tmp_path / "run", "overrides": overrides}
@@ -209,6 +212,8 @@ def test_a_network_of_ones_own_is_trained_saved_loaded_exported_and_detected_wit
     model, wave = tmp_path / "run" / "model.earmark", scenes / "audio" / "scene_00000.wav"
     assert earmark.load(model).detect(wave) == detector.detect(wave)
     assert detector.bundle.model_config.network == NAME
+    print_summary(Path("m.earmark"), detector.bundle)
+    assert "earmark --import own_network detect RECORDING" in capsys.readouterr().out
     exported = earmark.load(detector.export(tmp_path / "model.onnx"))
     wanted = detector.frame_scores(wave).scores
     np.testing.assert_allclose(exported.frame_scores(wave).scores, wanted, atol=1e-5)

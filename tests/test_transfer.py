@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import earmark
 from earmark.cli.app import app
+from earmark.data.manifest import Manifest
 from earmark.errors import SettingError
 from earmark.inference.model_file import load_bundle, save_bundle
 from earmark.nn import NETWORKS
@@ -133,11 +134,35 @@ def test_an_ensemble_or_an_onnx_file_is_no_start(first, tmp_path):
 def test_the_benchmark_runs_on_a_sample(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
     from benchmarks import transfer as benchmark
+    from docs.transfer import describe
 
     rows = benchmark.run_sample(tmp_path)
     assert {row["start"] for row in rows} == set(benchmark.STARTS)
-    assert all(0 <= row["mean_average_precision"] <= 1 for row in rows)
-    assert "| clips per class |" in benchmark.report(rows)
+    assert all(0 <= row[metric] <= 1 for row in rows for metric in benchmark.METRICS)
+    results = tmp_path / "results"
+    assert benchmark.missing(results, [2], 1) == []
+    assert len(benchmark.missing(results, [2], 2)) == 3  # those of the other seed
+    assert "**24 of 27 runs are missing.**" in describe(rows)
+    assert "| 2 (" in describe(rows)
+    twice = [{**row, "seed": 1} for row in rows]
+    assert " ± 0.000 |" in describe([*rows, *twice])
+    monkeypatch.setattr(benchmark, "RECIPE", ("training.batch_size=8",))
+    assert benchmark.read_results(results) == []  # of another recipe
+    assert describe([]).startswith("Not measured yet: none of the 27 runs")
+
+
+def test_the_fewer_clips_of_a_seed_are_among_the_more(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent))
+    from benchmarks.transfer import first_clips
+
+    names = [f"{n}.wav" for n in range(60)]
+    tags = [("a",) if n % 3 else ("a", "b") for n in range(60)]
+    clips = Manifest(names, [Path(name) for name in names], tags, ("a", "b"))
+    few, more = (first_clips(clips, size, seed=1) for size in (3, 10))
+    assert set(few.files) < set(more.files)
+    assert (few.targets.sum(0) >= 3).all()
+    assert set(first_clips(clips, 3, seed=2).files) != set(few.files)
+    assert first_clips(clips, 100, seed=1).targets.sum(0).tolist() == [60, 20]
 
 
 def test_the_command_passes_start_groups_and_settings_on(monkeypatch):

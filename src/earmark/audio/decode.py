@@ -12,6 +12,7 @@ NIST, PAF, PVF, SDS and XI, whose header libsndfile ignores; these are read to t
 can ask for more memory than blocks of `BLOCK_VALUES` values.
 """
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from earmark.audio.waveform import (
     resample,
 )
 from earmark.errors import AudioError, SettingError
+
+logger = logging.getLogger(__name__)
 
 Source = str | os.PathLike[str] | BinaryIO
 
@@ -123,6 +126,19 @@ def audio_duration(source: Source) -> float:
         return sum(len(block) for block in blocks) / recording.sample_rate
 
 
+def claimed_duration(source: Source) -> float | None:
+    """Return the seconds that the header claims, without decoding; None if it has no length.
+
+    >>> claimed_duration("no such file.wav") is None
+    True
+    """
+    try:
+        with _opened(source) as recording:
+            return recording.n_samples and recording.n_samples / recording.sample_rate
+    except AudioError:
+        return None
+
+
 def audio_format(source: Source) -> tuple[int, int]:
     """Return the sample rate and the number of channels of a recording as stored.
 
@@ -139,6 +155,9 @@ def audio_format(source: Source) -> tuple[int, int]:
 def find_audio(folder: str | os.PathLike[str]) -> list[Path]:
     """Return every audio file in a folder and its subfolders, sorted, without hidden files.
 
+    A link whose file is gone is one of them: whoever reads it reports it. A link to a folder is not
+    followed, which is logged.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name in ("b.WAV", "a.Flac", "notes.txt", "._b.WAV"):
@@ -149,11 +168,19 @@ def find_audio(folder: str | os.PathLike[str]) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise AudioError(f"{folder} is not a folder; pass the folder of the recordings.")
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
-    )
+    found = []
+    for path in folder.rglob("*"):
+        if path.name.startswith("."):
+            continue
+        if path.is_symlink() and path.is_dir():
+            logger.warning("%s is a link to a folder, which is not searched; name that one.", path)
+        elif path.suffix.lower() in SUFFIXES and (path.is_file() or _is_dangling(path)):
+            found.append(path)
+    return sorted(found)
+
+
+def _is_dangling(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
 
 
 @dataclass(frozen=True)
@@ -246,6 +273,9 @@ def _opened(source: Source) -> Iterator[_Recording]:
         try:
             context: Any = Path(source).open("rb")  # noqa: SIM115 - closed by the with below
         except FileNotFoundError as error:
+            if Path(source).is_symlink():
+                to = os.path.realpath(source)
+                raise AudioError(f"{name} is a link to {to}, which does not exist.") from error
             raise AudioError(f"{name} does not exist; check the path.") from error
         except IsADirectoryError as error:
             raise AudioError(f"{name} is a folder; pass a file.") from error

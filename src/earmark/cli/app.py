@@ -7,7 +7,9 @@ that `earmark --help` does not wait for torch.
 
 import json
 import logging
+import os
 import re
+import stat
 import sys
 import warnings
 from importlib import import_module
@@ -15,14 +17,35 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.runtime.cores import limit_spinning
 from earmark.runtime.extensions import import_extensions
 
+PIPE_CLOSED = 141  # exit code, as of a command that SIGPIPE ended
+
+
+class Commands(TyperGroup):
+    """All commands; one whose reader leaves, as `head` does, ends quietly with `PIPE_CLOSED`."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, and not when the interpreter ends, which prints a traceback
+            return result
+        except BrokenPipeError:
+            if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+                raise  # it was another pipe
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())  # what is left in the buffer goes there
+            sys.exit(PIPE_CLOSED)
+
+
 app = typer.Typer(
     name="earmark",
+    cls=Commands,
     help="Learn from clip tags alone when each sound happens.",
     no_args_is_help=True,
     add_completion=False,
@@ -56,9 +79,13 @@ GroupPatternOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BundledOption = Annotated[
     Path | None,
-    typer.Option("--model", "-m", help="Model file; by default the bundled pretrained model."),
+    typer.Option(
+        "--model", "-m", help="Model file; by default everyday, the bundled pretrained model."
+    ),
 ]
-ModelOption = Annotated[Path, typer.Option("--model", "-m", help="Model file, from earmark train.")]
+ModelOption = Annotated[
+    Path, typer.Option("--model", "-m", help="Model file, from earmark train, or everyday.")
+]
 EncoderOption = Annotated[
     Path | None,
     typer.Option("--encoder", help="Where the model's encoder is, if it was moved."),

@@ -22,11 +22,13 @@ def ensemble(
 ) -> None:
     """Combine models into one file that detects with the mean of their scores."""
     from earmark.inference.combine import ensemble as combined
+    from earmark.inference.model_file import check_target
     from earmark.inference.tuning import describe_tuning
     from earmark.training import api
 
     if (valid is None) != (audio is None):
         raise SettingError("--valid and --audio go together: the tags, and their recordings.")
+    check_target(out)
     detector = combined(models, device, encoder=encoder)
     is_tuned = valid is not None or len(models) == 1  # one model stays as it is
     outcome = "thresholds are the mean of the models', in log-odds, and not tuned"

@@ -10,7 +10,7 @@ from earmark.cli.app import app
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="Model file.")],
+    model: Annotated[Path, typer.Argument(help="Model file, or everyday: the bundled one.")],
     out: Annotated[Path, typer.Argument(help="ONNX file to write, such as model.onnx.")],
 ) -> None:
     """Write a model as ONNX: waveform in, frame-level and clip-level scores out."""

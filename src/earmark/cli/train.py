@@ -5,7 +5,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from earmark.cli.app import (
     logger,
     print_json,
 )
+
+if TYPE_CHECKING:
+    from earmark.inference.model_file import Bundle
 
 
 @app.command(cls=RegistryCommand)
@@ -64,7 +67,8 @@ def train(
         typer.Option(
             "--from",
             metavar="MODEL",
-            help="Start from a trained model with other classes: its network, with a new head.",
+            help="Start from a trained model with other classes, such as everyday, the bundled "
+            "one: its network, with a new head.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("run"),
@@ -144,7 +148,7 @@ def train(
         _stop(out, device)
         raise typer.Exit(130) from None
     if is_first_process():
-        _print_summary(out / MODEL, detector.bundle.training)
+        print_summary(out / MODEL, detector.bundle)
 
 
 @app.command()
@@ -159,7 +163,7 @@ def export_best(
     from earmark.training.finish import MODEL, export_best
 
     detector = export_best(run, out, device)
-    _print_summary(out or run / MODEL, detector.bundle.training)
+    print_summary(out or run / MODEL, detector.bundle)
 
 
 def _stop(out: Path, device: str) -> None:
@@ -179,13 +183,15 @@ def _stop(out: Path, device: str) -> None:
     except EarmarkError as error:
         logger.warning("Stopped without a model: %s %s", error, resume)
     else:
-        _print_summary(out / MODEL, detector.bundle.training)
+        print_summary(out / MODEL, detector.bundle)
         logger.warning("The training is not finished. %s", resume)
 
 
-def _print_summary(path: Path, summary: Mapping[str, Any]) -> None:
+def print_summary(path: Path, bundle: "Bundle") -> None:
+    """Print what a training made, and what to type next."""
     from earmark.training.finish import name_epochs
 
+    summary = bundle.training
     other = summary["member_epochs"] != [summary["best_epoch"]]  # several, or the last
     print(
         f"{path}: after {summary['n_epochs']} epochs, the best is epoch "
@@ -193,7 +199,9 @@ def _print_summary(path: Path, summary: Mapping[str, Any]) -> None:
         f"mAP {summary['best_valid_map']:.3f}, F1 {summary['best_valid_f1']:.3f}"
         + (f"; the model is {name_epochs(summary)}" if other else "")
     )
-    print(f"next: earmark detect RECORDING --model {path}")
+    module, _, own = bundle.members[0].model_config.network.partition(":")
+    command = f"earmark --import {module} detect" if own else "earmark detect"
+    print(f"next: {command} RECORDING --model {path}")
 
 
 @app.command(cls=RegistryCommand)
@@ -238,9 +246,12 @@ def tune(
 ) -> None:
     """Search thresholds and post-processing per class on validation recordings."""
     from earmark.inference.detector import Detector
+    from earmark.inference.model_file import check_target, find_model
     from earmark.inference.tuning import describe_tuning
     from earmark.training import api
 
+    path = out or find_model(model)
+    check_target(path)
     choices: dict[str, Any] = {"objective": objective} if objective else {}
     untuned = Detector.load(model, device=device, encoder=encoder)
     detector, tuned = api.tune(
@@ -254,7 +265,6 @@ def tune(
         max_false_per_minute=max_false_per_minute,
         **choices,
     )
-    path = out or model
     if out is not None or detector is not untuned:
         detector.save(path)
     record = detector.bundle.tuning
@@ -309,15 +319,15 @@ def _print_false_events(record: Mapping[str, Any]) -> None:
 @app.command()
 def info(
     model: Annotated[
-        Path | None, typer.Argument(help="Model file; by default the bundled pretrained model.")
+        Path | None, typer.Argument(help="Model file; by default everyday, the bundled one.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the description of a model file."""
-    from earmark.inference.model_file import BUNDLED
+    from earmark.inference.model_file import EVERYDAY, find_model
     from earmark.inference.onnx_file import open_bundle
 
-    model = model or BUNDLED
+    model = find_model(model or EVERYDAY)
     about = open_bundle(model).describe()
     if as_json:
         print_json(about)

@@ -64,7 +64,7 @@ REMEDIES = {
     "unknown class": "Write them as in training, or remove their rows.",
     "unseen class": "Add clips of these classes, or remove them from the table.",
     "rare class": "Add clips of these classes, or start from a trained model: earmark train --from "
-    "MODEL.",
+    "everyday.",
     "no negatives": "Add recordings without them: earmark train --negatives FOLDER.",
     "unvalidated class": "Add validation clips of these classes.",
     "untagged": "If they do contain a class, add its tag; otherwise nothing.",

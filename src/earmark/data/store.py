@@ -42,7 +42,7 @@ from earmark.data.encoded import check_known_to_others, feature_blocks, is_regis
 from earmark.data.features import FeatureConfig
 from earmark.errors import AudioError, DataError, SettingError, choose
 from earmark.files import atomic_write, locked
-from earmark.runtime.cluster import Cluster
+from earmark.runtime.cluster import Cluster, as_given
 from earmark.runtime.processes import map_in_order
 
 VERSION = 1
@@ -427,7 +427,8 @@ def build_store(
                 folder, todo = folder.absolute(), [(name, path.absolute()) for name, path in todo]
             compute = partial(_compute, folder=folder, config=config)
             with closing(map_in_order(compute, todo, processes, cluster)) as computed:
-                for n_computed, _ in enumerate(_append(folder, known, rows, computed), start=1):
+                named = _named_as_given(computed, paths)
+                for n_computed, _ in enumerate(_append(folder, known, rows, named), start=1):
                     report(done + n_computed, len(paths))
             _remove_spills(folder)  # of workers that ended
             if not (folder / SUMMARY).exists():
@@ -518,6 +519,15 @@ def _compute(
         return clip, held
     _write_more(spill, held)
     return clip, spill
+
+
+def _named_as_given(
+    computed: Iterable[tuple[Clip, bytes | Path]], paths: Mapping[str, Path]
+) -> Iterator[tuple[Clip, bytes | Path]]:
+    """Yield what was computed; the reason why a clip cannot be read has its path as given."""
+    for clip, held in computed:
+        failed = clip.failed and as_given(clip.failed, paths[clip.file])
+        yield replace(clip, failed=failed), held
 
 
 def _write_more(path: Path, content: bytes) -> None:

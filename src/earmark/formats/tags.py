@@ -73,7 +73,7 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
     by_length = None if labels is None else sorted(labels, key=lambda label: (-len(label), label))
     tags: dict[str, set[str]] = {}
     n_dropped = 0
-    split_at = ""
+    split_at: set[str] = set()
     doubtful: dict[str, str] = {}  # label with a comma, from a joined list -> its first row
     for row in table.rows:
         columns = table.columns or _columns_of(row)
@@ -93,7 +93,7 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
         if _is_joined(columns):
             found = _split_labels(values["event_labels"], by_length, row.where)
             doubtful |= {x: row.where for x in found if "," in x and x not in doubtful}
-            split_at = split_at or next((x for x in SEPARATORS if x in values["event_labels"]), "")
+            split_at |= {*SEPARATORS} & {*values["event_labels"]}
         else:
             found = [values["event_label"]] if values["event_label"] else []
             if labels is None:
@@ -103,7 +103,8 @@ def read_tags(source: Source, labels: Sequence[str] | None = None) -> TagTable:
     if labels is None:
         _check_unambiguous(doubtful, set().union(*tags.values()))
         if split_at:
-            logger.info("%s: labels are separated by %r.", table.name, split_at)
+            signs = " and ".join(repr(sign) for sign in SEPARATORS if sign in split_at)
+            logger.info("%s: labels are separated by %s.", table.name, signs)
     found_tags = TagTable({name: tuple(sorted(of_clip)) for name, of_clip in tags.items()})
     found_tags.n_dropped, found_tags.columns = n_dropped, table.columns or ()
     return found_tags

@@ -1,23 +1,30 @@
-"""Recordings -> events on a cluster: chunks of recordings go to workers that hold the model.
+"""Recordings -> events on a cluster: groups of recordings go to workers that hold the model.
 
 Conventions: a worker loads a model once, and keeps it as long as the file is the same. The file is
 named by its path and identified by its SHA-256: a worker that finds another file there raises
-`ClusterError`. Of the bundled model every machine has its own copy. The events are those of
-`Detector.detect_each` in one process; their scores too, but for the rounding (1e-6) of short
-recordings, which are gathered per task (`earmark.inference.folder`). A task runs on one thread.
+`ClusterError`. Of the bundled model every machine has its own copy. A task runs on one thread.
+
+The results are those of `Detector.detect_each` in one process, to the bit on equal CPUs: a task has
+the short recordings that are gathered there (`earmark.inference.folder`), and every recording that
+is known to be longer is a task of its own. Only those of a task that ended its workers, which are
+computed again one by one, differ by rounding (1e-6).
 """
 
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from earmark.audio.decode import claimed_duration
 from earmark.data.encoded import check_known_to_others
 from earmark.errors import BundleError, ClusterError
 from earmark.formats.names import stems_of
+from earmark.inference import folder
 from earmark.inference.detector import (
     Detector,
     FileEvents,
@@ -25,11 +32,12 @@ from earmark.inference.detector import (
     collect_results,
     name_recordings,
 )
-from earmark.inference.model_file import BUNDLED
+from earmark.inference.model_file import BUNDLED, find_model
 from earmark.inference.onnx_file import open_bundle
-from earmark.runtime.cluster import Cluster, map_on_cluster
+from earmark.runtime.cluster import Cluster, as_given, map_on_cluster
 
-PER_TASK = 32  # recordings: enough short ones that sending them costs little
+MANY = 10_000  # recordings, of which the headers are not looked at: groups of them are enough tasks
+MARGIN = 0.1  # seconds beyond the window, which resampling cannot make fit
 AHEAD = 64  # tasks per thread: results are small, and one long recording shall not stop the others
 
 PathLike = str | os.PathLike[str]
@@ -60,15 +68,15 @@ class ModelSource:
         cls, path: PathLike, encoder: PathLike | None = None, device: str = "cpu"
     ) -> "ModelSource":
         """Return the source of a model file that can be read here; raise if it cannot."""
+        path = find_model(path)
         bundle = open_bundle(path)
         if encoder is not None:
             bundle = bundle.with_encoder(encoder)
         for config in bundle.feature_configs:
             check_known_to_others(config)
-        bundled = Path(path).resolve() == BUNDLED.resolve()
         return cls(
-            "" if bundled else str(Path(path).absolute()),
-            _sha256(Path(path)),
+            "" if path.resolve() == BUNDLED.resolve() else str(path.absolute()),
+            _sha256(path),
             "" if encoder is None else str(Path(encoder).absolute()),
             device,
         )
@@ -110,7 +118,7 @@ def detect_on_cluster(
     A recording that ends every worker that tries it is reported as one that cannot be read.
 
     Args:
-        model: path of the model file, or `earmark.inference.model_file.BUNDLED`.
+        model: path of the model file, or "everyday" for the bundled one.
         recordings: name -> path, as `name_recordings` returns. Model and recordings must have the
             same paths on all machines.
         scheduler: "local", "local:4" or an address, as in `earmark.runtime.cluster`.
@@ -128,13 +136,17 @@ def detect_on_cluster(
     address such as 'tcp://host:8786'. Got 'nowhere'.
     """
     source = ModelSource.of(model, encoder, device)
+    given = {name: Path(path) for name, path in recordings.items()}
+    window = min(member.window for member in open_bundle(source.file).members)
+    groups = _groups(given, set(done), window)
+    group_of = {name: number for number, own in enumerate(groups) for name in own.short}
     shared = [path for path in (source.path, source.encoder) if path]
     cluster: Cluster[Recording] = Cluster(
         scheduler,
-        name=lambda recording: str(recording[1]),
+        name=lambda recording: str(given[recording[0]]),
         files=lambda recording: (recording[1], *shared),
         killed=lambda recording, error: FileResult(recording[0], [], error=error),
-        per_task=PER_TASK,
+        group=lambda recording: group_of.get(recording[0], recording[0]),
         ahead=AHEAD,
     )
     detect = partial(
@@ -144,9 +156,43 @@ def detect_on_cluster(
         min_score=min_score,
         keep_scores=keep_scores,
     )
-    items = [(name, Path(path).absolute()) for name, path in recordings.items()
-             if name not in done]  # fmt: skip
-    yield from map_on_cluster(detect, items, cluster)
+    items = [(name, given[name].absolute()) for own in groups for name in (*own.short, *own.alone)]
+    with closing(map_on_cluster(detect, items, cluster)) as found:
+        for own in groups:
+            short = {result.name: result for result in islice(found, len(own.short))}
+            for name in own.names:
+                result = short.pop(name) if name in short else next(found)
+                if result.error is not None:
+                    message = as_given(str(result.error), given[name])
+                    result = result._replace(error=type(result.error)(message))
+                yield result
+
+
+class _Group(NamedTuple):
+    """Recordings that one process may gather: a task for those, one for each of the others."""
+
+    names: list[str]  # in order
+    short: list[str]
+    alone: list[str]
+
+
+def _groups(recordings: Mapping[str, Path], done: Collection[str], window: float) -> list[_Group]:
+    listed = list(recordings)
+    looks = len(listed) - len(done) <= MANY
+
+    def is_alone(name: str) -> bool:
+        path = recordings[name]
+        if folder.is_large(path):
+            return True
+        return looks and (claimed_duration(path) or 0) > window + MARGIN
+
+    groups = []
+    for first in range(0, len(listed), folder.TOGETHER):
+        names = [name for name in listed[first : first + folder.TOGETHER] if name not in done]
+        alone = {name for name in names if is_alone(name)}
+        short = [name for name in names if name not in alone]
+        groups.append(_Group(names, short, [name for name in names if name in alone]))
+    return groups
 
 
 def detect_files_on_cluster(

@@ -30,7 +30,7 @@ from earmark.formats.scores import ScoreTable, write_scores
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.ensemble import Ensemble
-from earmark.inference.folder import score_short
+from earmark.inference.folder import is_large, score_short
 from earmark.inference.live import STEP, EventStream
 from earmark.inference.model_file import BUNDLED, Bundle, save_bundle
 from earmark.inference.online import EventDecoder
@@ -128,7 +128,7 @@ class Detector:
         """Return the detector in a model file or an exported ONNX file, or the bundled one.
 
         Args:
-            path: of the file; the bundled pretrained model without it.
+            path: of the file; without it the bundled pretrained model, "everyday".
             device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
             threads: how many to use; 0 is one per core.
             encoder: where the encoder of the model is now, if it is not where it was in training.
@@ -322,7 +322,10 @@ class Detector:
         def read(name: str) -> Mapping[int, Iterable[Waveform]]:
             return self._blocks(recordings[name], None)
 
-        for name, outcome in score_short(self.ensemble, list(recordings), read, done):
+        def is_alone(name: str) -> bool:
+            return is_large(Path(recordings[name]))
+
+        for name, outcome in score_short(self.ensemble, list(recordings), read, done, is_alone):
             if isinstance(outcome, EarmarkError):
                 yield FileResult(name, [], 0.0, None, outcome)
                 continue
@@ -462,7 +465,7 @@ def load(
     """Return the detector in a model file, or the bundled pretrained one.
 
     Args:
-        path: of the model file; the bundled model without it.
+        path: of the model file; without it the bundled model, whose name is "everyday".
         device: where the network runs: "auto", "cpu", "cuda" or "cuda:1".
         threads: how many to use; 0 is one per core.
         encoder: where the encoder of the model is now, if it is not where it was in training.

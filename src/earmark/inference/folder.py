@@ -4,12 +4,13 @@ A network takes a batch of short recordings in little more time than a few of th
 (decode, resample, features) runs on several threads. Recordings that differ in length are padded to
 the longest of a batch, and a mask keeps the padding from having any effect: scores are those of
 each recording alone, to rounding (1e-6). To the bit they depend on the recordings that they are
-gathered with: `TOGETHER` that follow each other in the list.
+gathered with: `TOGETHER` that follow each other in the list, without the `LARGE` ones.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -30,6 +31,19 @@ Blocks = Mapping[int, Iterable[Waveform]]
 # Recordings of the list that are read before the short ones among them are processed together: more
 # leave less padding, since those of similar length share a batch; fewer take less memory.
 TOGETHER = 128
+LARGE = 1 << 23  # bytes: a larger file is processed alone, so that its length need not be known
+
+
+def is_large(path: Path) -> bool:
+    """Return whether a file is larger than `LARGE`.
+
+    >>> is_large(Path("no such file.wav"))
+    False
+    """
+    try:
+        return path.stat().st_size > LARGE
+    except OSError:
+        return False
 
 
 class Short(NamedTuple):
@@ -58,6 +72,7 @@ def score_short(
     items: Sequence[Item],
     read: Callable[[Item], Blocks],
     done: Container[Item] = (),
+    is_alone: Callable[[Item], bool] = lambda _: False,
 ) -> Iterator[Read[Item]]:
     """Yield each recording in order, with its scores if it fits into one window.
 
@@ -67,6 +82,7 @@ def score_short(
         read: returns, of a recording, sample rate -> blocks of its waveform.
         done: recordings to leave out; they keep their place in the list, so that others are
             gathered with the same ones as without them.
+        is_alone: whether a recording counts as one that does not fit into a window.
 
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
     >>> ensemble = Ensemble(load_bundle(BUNDLED).members)
@@ -78,7 +94,7 @@ def score_short(
     """
     groups = [items[first : first + TOGETHER] for first in range(0, len(items), TOGETHER)]
     left = [[item for item in group if item not in done] for group in groups]
-    work = partial(_load, ensemble, read)
+    work = partial(_load, ensemble, read, is_alone)
     loaded = map_in_threads(work, chain.from_iterable(left), ensemble.threads)
     for group in left:
         yield from _scored(ensemble, list(islice(loaded, len(group))))
@@ -97,9 +113,14 @@ def _scored(
 
 
 def _load(
-    ensemble: Ensemble, read: Callable[[Item], Blocks], item: Item
+    ensemble: Ensemble,
+    read: Callable[[Item], Blocks],
+    is_alone: Callable[[Item], bool],
+    item: Item,
 ) -> tuple[Item, _Features | AudioError | DataError | None]:
     """Return the features of a recording, its error, or None if it does not fit into a window."""
+    if is_alone(item):
+        return item, None
     try:
         waveforms: dict[int, Waveform] = {}
         for rate, blocks in read(item).items():

@@ -23,6 +23,7 @@ from earmark.config import build
 from earmark.data.encoded import encoder_file, encoder_sha256
 from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, EarmarkError, SettingError, choose
+from earmark.files import check_writable
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
 from earmark.inference.member import WINDOW, Member
@@ -32,7 +33,8 @@ from earmark.tensors import checksum, load_tensors, save_tensors
 
 FORMAT = 4  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
-BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # the pretrained model
+EVERYDAY = "everyday"  # the name of the bundled pretrained model, wherever a model file is named
+BUNDLED = Path(__file__).parents[1] / "models" / f"{EVERYDAY}{SUFFIX}"
 
 Item = TypeVar("Item")
 
@@ -248,10 +250,23 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
             raise SettingError(
                 "The network of an ONNX file cannot be written as a model file; copy the ONNX file."
             )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    check_writable(target)
     about, weights = _content(bundle)
     save_tensors(target, weights, about)
     return target
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Raise if a model file cannot be written, before the work that makes the model.
+
+    >>> check_target(BUNDLED)
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: The bundled model stays as it is; name another file to write.
+    """
+    if Path(path).resolve() == BUNDLED.resolve():
+        raise SettingError("The bundled model stays as it is; name another file to write.")
+    check_writable(Path(path))
 
 
 def bundle_checksum(bundle: Bundle) -> str:
@@ -270,9 +285,19 @@ def _content(bundle: Bundle) -> tuple[str, dict[str, Tensor]]:
     return about, weights
 
 
+def find_model(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a model file; "everyday" is the bundled one, unless there is such a file.
+
+    >>> find_model("everyday").name, find_model("run/model.earmark").name
+    ('everyday.earmark', 'model.earmark')
+    """
+    source = Path(path)
+    return BUNDLED if source == Path(EVERYDAY) and not source.exists() else source
+
+
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     """Read a model file of this or an older format; a damaged one is refused."""
-    source = Path(path)
+    source = find_model(path)
     if source.is_dir():
         raise BundleError(f"{source} is a folder; name the model file in it, as model{SUFFIX}.")
     if not source.exists():

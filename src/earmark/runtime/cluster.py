@@ -24,10 +24,12 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -68,6 +70,7 @@ class Cluster(Generic[Item]):
         killed: returns the result of an item that ended every worker that tried it; by default the
             error is raised.
         per_task: items per task at most.
+        group: in place of `per_task`, items in a row with the same group make one task.
         alone: whether an item needs a process to itself, as a training does, whose random numbers
             are those of the process. Of several threads of a worker, the others then wait.
         ahead: tasks per thread of the cluster that may be under way while a result is awaited.
@@ -86,6 +89,7 @@ class Cluster(Generic[Item]):
     files: Callable[[Item], Iterable[PathLike]] = _no_files
     killed: Callable[[Item, ClusterError], Any] | None = None
     per_task: int = 1
+    group: Callable[[Item], Hashable] | None = None
     alone: bool = False
     ahead: int = 8
 
@@ -109,6 +113,15 @@ def parse_scheduler(scheduler: str) -> int:
         "scheduler must be 'local', 'local:4' (worker processes) or an address such as "
         f"'tcp://host:8786'. Got {scheduler!r}."
     )
+
+
+def as_given(message: str, path: Path) -> str:
+    """Return the message of a worker, which has absolute paths, with a path as it was given here.
+
+    >>> as_given(f"{Path('a.wav').absolute()} is empty.", Path("a.wav"))
+    'a.wav is empty.'
+    """
+    return message.replace(str(path.absolute()), str(path))
 
 
 @contextmanager
@@ -191,6 +204,11 @@ class _Chunk(NamedTuple):
 
 def _chunks(items: Collection[Item], cluster: Cluster[Item], n_threads: int) -> Iterator[_Chunk]:
     """Yield the items in chunks of at most `per_task`, fewer where items are few or files large."""
+    if cluster.group is not None:
+        for _, group in groupby(items, cluster.group):
+            own = list(group)
+            yield _Chunk(own, file_sizes(chain.from_iterable(map(cluster.files, own))))
+        return
     most = min(cluster.per_task, math.ceil(len(items) / (CHUNKS_PER_THREAD * n_threads)))
     chunk = _Chunk([], {})
     for item in items:

@@ -25,7 +25,7 @@ from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector, name_recordings
-from earmark.inference.model_file import Bundle
+from earmark.inference.model_file import Bundle, find_model
 from earmark.inference.tuning import (
     TuningResult,
     calibrated,
@@ -103,8 +103,9 @@ def train(
             the tags of each clip, gives pseudo-labels for a frame-level loss in addition.
         encoder: a pretrained network that makes the features: the TOML file that describes it, its
             own file, or the name of a registered module; see `earmark.data.encoded.read_encoder`.
-        start_from: a model file, with other classes, whose network is kept except for a new head;
-            features and network are those of the model. See `earmark.training.transfer`.
+        start_from: a model file with other classes, or "everyday" for the bundled one, whose
+            network is kept except for a new head; features and network are those of the model. See
+            `earmark.training.transfer`.
         preset: a key of `earmark.training.settings.PRESETS`; "fast" by default, and "encoder" with
             an encoder.
         config: TOML file of settings that change the preset.
@@ -345,9 +346,10 @@ def _open_start(
     """Return the model to start from, if there is one, and what identifies it."""
     if start_from is None:
         return None, None
-    start = open_origin(Path(start_from))
+    path = find_model(start_from)
+    start = open_origin(path)
     start = start if encoder is None else start.with_encoder(encoder)
-    return start, Origin.read(Path(start_from))
+    return start, Origin.read(path)
 
 
 def _with_credits(run: RunConfig, start: Bundle | None) -> RunConfig:

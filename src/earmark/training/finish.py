@@ -26,7 +26,7 @@ from earmark.inference.description import validation_table
 from earmark.inference.detector import Detector
 from earmark.inference.ensemble import Ensemble
 from earmark.inference.member import Member
-from earmark.inference.model_file import SUFFIX, Bundle
+from earmark.inference.model_file import SUFFIX, Bundle, check_target
 from earmark.inference.tuning import (
     TuningResult,
     calibrated,
@@ -73,6 +73,7 @@ def export_best(
             f"There is no checkpoint in {run}; pass the output folder of a training that has "
             "made a step."
         )
+    check_target(target)
     record = RunRecord.read(folder)
     fitted = Fitted.read(folder, {"data or settings": record.fingerprint})
     if not fitted.history:

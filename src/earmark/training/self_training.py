@@ -24,7 +24,7 @@ from earmark.errors import SettingError
 from earmark.files import atomic_path, atomic_write
 from earmark.frames import FrameScores, Reals, pooled_length
 from earmark.inference.ensemble import Ensemble, mean_scores
-from earmark.inference.model_file import load_bundle
+from earmark.inference.model_file import find_model, load_bundle
 from earmark.inference.runs import find_runs
 from earmark.training.settings import Settings
 
@@ -107,6 +107,7 @@ def write_pseudo_labels(
     True
     """
     note = path.with_suffix(".json")
+    teachers = [find_model(teacher) for teacher in teachers]
     digests = [hashlib.sha256(Path(teacher).read_bytes()).hexdigest() for teacher in teachers]
     kind = settings.training.pseudo_labels
     text = json.dumps({"teachers": digests, "pseudo_labels": kind}).encode()
