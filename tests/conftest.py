@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from oracles import Oracles
 
 # With two busy processes, two threads per process are many times slower than one.
 torch.set_num_threads(1)
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-speed")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -33,6 +38,14 @@ def _untouched_logging() -> Iterator[None]:
     logger.handlers = handlers
     logger.setLevel(level)
     warnings.showwarning = show
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _history_is_not_drawn() -> Iterator[None]:
+    """Leave out the picture of the history, a third of a short training; test_cli.py checks it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("earmark.training.finish.save", lambda figure, path: path)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from commands import run
 
 from earmark.audio.encode import write_audio
 from earmark.errors import DataError, SettingError
@@ -506,19 +507,15 @@ def test_the_command_continues_after_kill_9_and_writes_the_same_table(sounds, tm
     arguments = ["detect", str(sounds), "--out", "found.csv", "--score", "--sensitivity", "high",
                  "--threads", "1"]  # fmt: skip
 
-    def run(*code, out="found.csv"):
-        command = [sys.executable, *code, *(out if x == "found.csv" else x for x in arguments)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    killed = run("-c", KILLED)
+    command = [sys.executable, "-c", KILLED, *arguments]
+    killed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert killed.returncode == -9, killed.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["found.csv.partial.jsonl"]
     n_lines = (tmp_path / "found.csv.partial.jsonl").read_bytes().count(b"\n")
     assert n_lines == 4  # the key of the work, and three recordings
-    continued = run("-m", "earmark", "--verbose")
-    assert continued.returncode == 0, continued.stderr
+    continued = run("--verbose", *arguments, cwd=tmp_path)
     assert continued.stderr.count("events in") <= 2, "recordings were detected twice"
-    whole = run("-m", "earmark", out="whole.csv")
-    assert (whole.returncode, whole.stdout, whole.stderr) == (0, "", "")
+    whole = run(*("whole.csv" if x == "found.csv" else x for x in arguments), cwd=tmp_path)
+    assert (whole.stdout, whole.stderr) == ("", "")
     assert contents(tmp_path / "found.csv") == contents(tmp_path / "whole.csv")
     assert {path.name for path in tmp_path.iterdir()} == {"found.csv", "whole.csv"}

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from commands import run
 from typer.testing import CliRunner
 
 import earmark
@@ -89,9 +90,7 @@ def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
 
 
 def test_info_without_a_file_is_of_the_bundled_model():
-    printed = subprocess.run(
-        [sys.executable, "-m", "earmark", "info"], capture_output=True, text=True, check=True
-    ).stdout
+    printed = run("info").stdout
     assert "17 classes" in printed
     assert "glass_breaking" in printed
 

@@ -580,16 +580,17 @@ def test_a_plan_may_spell_out_the_rule_that_tuning_starts_from(home, tmp_path):
         first_run("[decoding]\nlow = 0.4\n")
 
 
-def test_a_run_is_reproducible(home, results):
+def test_a_run_is_reproducible(home, results, tmp_path):
     plan = Plan.read(home / "plan.toml")
-    run = plan.runs()[0].with_threads(1)
-    again = [execute_run(Workspace(plan, home / f"work{number}"), run) for number in (1, 2)]
-    assert replace(again[0], training={}) == replace(again[1], training={})
+    again = execute_run(Workspace(plan, tmp_path), plan.runs()[0].with_threads(1))
+    assert replace(again, training={}) == replace(results[0], training={})
 
 
 def test_a_killed_comparison_resumes(home, tmp_path):
     plan = tmp_path / "plan.toml"
-    plan.write_text(PLAN.replace("max_epochs = 2", "max_epochs = 8"))
+    plan.write_text(
+        PLAN.replace("max_epochs = 2", "max_epochs = 8").replace("seeds = 2", "seeds = 1")
+    )
     arguments = [plan, "--data", home, "--out", tmp_path / "out", "--processes", "2", "--json"]
     command = [sys.executable, "-m", "earmark", "compare", *map(str, arguments)]
     started = subprocess.Popen(
@@ -606,24 +607,25 @@ def test_a_killed_comparison_resumes(home, tmp_path):
                 found[path] = rows
         return found
 
-    until = time.monotonic() + 60
-    while not (list(tmp_path.glob("out/*.json")) and half_trained()) and time.monotonic() < until:
+    until = time.monotonic() + 300  # a busy machine may take that long to start Python
+    while not (list(tmp_path.glob("out/*.json")) and half_trained()):
+        assert started.poll() is None and time.monotonic() < until, "it never was half done"
         time.sleep(0.02)
     os.killpg(started.pid, signal.SIGKILL)  # with its workers, which would finish their run first
     started.communicate()
     done = {path.name: path.read_bytes() for path in tmp_path.glob("out/*-seed*.json")}
     started_runs = half_trained()
-    assert 0 < len(done) < 5
+    assert 0 < len(done) < 3
     assert started_runs
     again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{len(done)} of 5 runs are done" in again.stderr
+    assert f"{len(done)} of 3 runs are done" in again.stderr
     for name, content in done.items():
         assert (tmp_path / "out" / name).read_bytes() == content
     for path, rows in started_runs.items():  # with their seconds: these epochs were not repeated
         after = path.read_text().splitlines()[1:]
         assert after[: len(rows)] == rows
         assert len(after) == 8
-    assert json.loads(again.stdout)["clip_and_frame"]["seeds"]["single"] == [0, 1]
+    assert json.loads(again.stdout)["clip_and_frame"]["seeds"]["single"] == [0]
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {
         "table.md", "table.json", "table.csv", "table-differences.csv", "runs.png",
     }  # fmt: skip

@@ -1,13 +1,12 @@
 """The decision stages of published systems, against plain loops and their authors' frames."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from tones import RATE, write_tones
@@ -294,10 +293,7 @@ def wang(tmp_path):
 def test_a_model_file_carries_the_published_decision_stage_and_detects_with_it(wang, tmp_path):
     path = wang.save(tmp_path / "model.earmark")
     more = ["--valid", tmp_path / "clip_weak.tsv", "--audio", tmp_path / "audio"]
-    command = [sys.executable, "-m", "earmark", "tune", "--model", path, *more]
-    done = subprocess.run(
-        [*map(str, command), "--decision", "published"], capture_output=True, text=True, check=True
-    )
+    done = run("tune", "--model", path, *more, "--decision", "published")
     assert "decides as published (from tags), F1 of tags" in done.stdout
     tuned = Detector.load(path)
     assert tuned.bundle.decoding.segment == 1.0

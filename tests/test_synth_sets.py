@@ -1,10 +1,8 @@
 """Several sets of scenes from one TOML file, each from other folds of a soundbank."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from commands import run
 
 from earmark.audio.encode import write_audio
 from earmark.errors import SettingError
@@ -101,12 +99,8 @@ def test_a_mistake_in_the_file_is_reported_in_one_sentence(bank, before, after, 
 
 
 def test_the_command_writes_all_sets_and_refuses_options_of_a_single_set(bank):
-    command = [sys.executable, "-m", "earmark", "synth", "out", "--config", "scenes.toml"]
-    done = subprocess.run(command, cwd=bank, capture_output=True, text=True, check=True)
-    assert "train: 3 scenes" in done.stdout
+    command = ["synth", "out", "--config", "scenes.toml"]
+    assert "train: 3 scenes" in run(*command, cwd=bank).stdout
     assert (bank / "out" / "train" / "weak.tsv").exists()
-    wrong = subprocess.run(
-        [*command, "--n", "3"], cwd=bank, capture_output=True, text=True, check=False
-    )
-    assert wrong.returncode == 2
+    wrong = run(*command, "--n", "3", cwd=bank, code=2)
     assert "--n cannot be combined with --config" in wrong.stderr

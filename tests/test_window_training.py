@@ -54,10 +54,15 @@ def run(tones, out, name, *overrides, **how):
 
 
 @pytest.fixture(scope="module", params=SMALL)
-def trained(request, tones, tmp_path_factory):
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(name, tones, tmp_path_factory):
     """A detector, and the folder of its training."""
     folder = tmp_path_factory.mktemp("trained")
-    return run(tones, folder, request.param), folder
+    return run(tones, folder, name), folder
 
 
 def test_it_is_saved_and_detects_the_same_when_loaded(tones, trained):
@@ -112,10 +117,9 @@ def test_the_fast_preset_trains_on_scenes(tmp_path, name):
     assert np.isfinite(scores.scores).all()
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_stopped_between_two_epochs_it_resumes_to_the_same_weights(tones, tmp_path, name):
+def test_stopped_between_two_epochs_it_resumes_to_the_same_weights(tones, trained, tmp_path, name):
     """The momentum of SGD and the moments of Adam are in the checkpoint."""
-    run(tones, tmp_path / "whole", name, "training.max_epochs=2")
+    _, whole = trained
     stopped = tmp_path / "stopped"
     with pytest.MonkeyPatch.context() as patch:
         wrote = []
@@ -129,13 +133,10 @@ def test_stopped_between_two_epochs_it_resumes_to_the_same_weights(tones, tmp_pa
 
         patch.setattr(Checkpoint, "write", write_and_stop)
         with pytest.raises(KeyboardInterrupt):
-            run(
-                *(tones, stopped, name, "training.max_epochs=2"),
-                "training.checkpoint_seconds=0",
-            )
+            run(tones, stopped, name, "training.checkpoint_seconds=0")
     assert wrote[-1] == 1
-    run(tones, stopped, name, "training.max_epochs=2", resume=True)
-    want, got = (load_file(folder / MODEL) for folder in (tmp_path / "whole", stopped))
+    run(tones, stopped, name, resume=True)
+    want, got = (load_file(folder / MODEL) for folder in (whole, stopped))
     assert want.keys() == got.keys()
     assert all(torch.equal(want[key], got[key]) for key in want)
 
