@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import AudioOption, DeviceOption, EncoderOption, app
+from earmark.cli.app import AudioOption, DeviceOption, EncoderOption, app, print_text
 from earmark.errors import SettingError
 
 
@@ -21,12 +21,14 @@ def ensemble(
     device: DeviceOption = "auto",
 ) -> None:
     """Combine models into one file that detects with the mean of their scores."""
+    from earmark.files import check_writable
     from earmark.inference.combine import ensemble as combined
     from earmark.inference.tuning import describe_tuning
     from earmark.training import api
 
     if (valid is None) != (audio is None):
         raise SettingError("--valid and --audio go together: the tags, and their recordings.")
+    check_writable(out, make_parent=True)
     detector = combined(models, device, encoder=encoder)
     is_tuned = valid is not None or len(models) == 1  # one model stays as it is
     outcome = "thresholds are the mean of the models', in log-odds, and not tuned"
@@ -37,6 +39,6 @@ def ensemble(
         outcome = describe_tuning(tuned)
     detector.save(out)
     n_networks = len(detector.bundle.members)
-    print(f"{out}: {n_networks} network{'s' * (n_networks > 1)}; {outcome}")
+    print_text(f"{out}: {n_networks} network{'s' * (n_networks > 1)}; {outcome}")
     if not is_tuned:
-        print(f"next: earmark tune --model {out} --valid TAGS --audio FOLDER")
+        print_text(f"next: earmark tune --model {out} --valid TAGS --audio FOLDER")

@@ -305,12 +305,17 @@ class FeatureStore:
             clips = (clip.reshape(-1, 1) for clip in clips)
         return _statistics(clips)
 
-    def check(self) -> None:
-        """Read all frames and raise if any do not match their checksum."""
+    def check(self, names: Iterable[str] | None = None) -> None:
+        """Read the frames of clips and raise if any do not match their checksum.
+
+        Args:
+            names: of the clips; all by default.
+        """
         bad = [
             name
-            for name, clip in self._clips.items()
-            if name not in self._excerpts and zlib.crc32(self[name].data) != clip.frames_sum
+            for name in (self._clips if names is None else names)
+            if name not in self._excerpts
+            and zlib.crc32(self[name].data) != self._clips[name].frames_sum
         ]
         if bad:
             raise _damaged(self.folder, f"the frames of {_listed(bad)} in {FRAMES} were changed")

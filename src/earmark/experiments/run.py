@@ -33,7 +33,7 @@ from earmark.data.store import FeatureStore, build_store
 from earmark.errors import DataError, SettingError
 from earmark.experiments.plan import Plan, Run
 from earmark.experiments.scoring import score_clips
-from earmark.files import atomic_write
+from earmark.files import atomic_write, make_folder
 from earmark.formats.events import Event, read_events
 from earmark.frames import FrameScores
 from earmark.inference.combine import combine
@@ -135,7 +135,7 @@ class RunResult:
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         atomic_write(path, (json.dumps(asdict(self)) + "\n").encode())
 
     @classmethod

@@ -23,6 +23,7 @@ from earmark.config import build
 from earmark.data.encoded import encoder_file, encoder_sha256
 from earmark.data.features import FeatureConfig
 from earmark.errors import BundleError, EarmarkError, SettingError, choose
+from earmark.files import make_folder
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
 from earmark.inference.member import WINDOW, Member
@@ -248,7 +249,7 @@ def save_bundle(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
             raise SettingError(
                 "The network of an ONNX file cannot be written as a model file; copy the ONNX file."
             )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     about, weights = _content(bundle)
     save_tensors(target, weights, about)
     return target

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from earmark.data.dft import GraphFeatures
 from earmark.errors import SettingError
-from earmark.files import atomic_write
+from earmark.files import atomic_write, check_writable
 from earmark.inference.member import Member
 from earmark.inference.model_file import Bundle
 
@@ -132,6 +132,7 @@ def export_onnx(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     if target.suffix != ".onnx":
         raise SettingError(f"An ONNX file ends in .onnx. Got {os.fspath(path)!r}.")
     onnx = import_extra("onnx")
+    check_writable(target)
     graph = OnnxGraph(bundle.members).eval()
     model = onnx.load_from_string(_traced(graph))
     # An input with an initial value is optional.
@@ -148,7 +149,6 @@ def export_onnx(bundle: Bundle, path: str | os.PathLike[str]) -> Path:
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString()
     _check(content, graph, bundle)
-    target.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(target, content)
     return target
 

@@ -20,6 +20,7 @@ import torch
 from earmark.data.manifest import Manifest
 from earmark.data.store import FeatureStore
 from earmark.errors import DataError
+from earmark.files import check_writable
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
 from earmark.inference.description import validation_table
@@ -73,6 +74,7 @@ def export_best(
             f"There is no checkpoint in {run}; pass the output folder of a training that has "
             "made a step."
         )
+    check_writable(target, make_parent=True)
     record = RunRecord.read(folder)
     fitted = Fitted.read(folder, {"data or settings": record.fingerprint})
     if not fitted.history:
