@@ -15,7 +15,8 @@ file: control characters are escaped, and long values are shortened (`shorten`),
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 MAX_MESSAGE = 1000  # characters
@@ -125,6 +126,45 @@ class SettingError(EarmarkError, ValueError):
     >>> issubclass(SettingError, ValueError)
     True
     """
+
+
+# What reading a description raises that may be anyone's, and of any size and depth.
+UNUSABLE = (
+    EarmarkError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,  # a nesting that is too deep, a size that torch cannot count
+    TypeError,
+    ValueError,
+)
+
+
+@contextmanager
+def refusing(what: str, error: type[EarmarkError], advice: str = "") -> Iterator[None]:
+    """Raise `error` for whatever goes wrong with the content of a file inside the `with` block.
+
+    Args:
+        what: the beginning of the message: which file is not usable as what.
+        error: the class to raise; errors of this class pass as they are.
+        advice: the end of the message.
+
+    >>> with refusing("a.json is damaged", DataError, "Remove it."):
+    ...     {}["labels"]
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: a.json is damaged: it lacks 'labels'. Remove it.
+    """
+    try:
+        yield
+    except error:
+        raise
+    except UNUSABLE as cause:
+        reason = str(cause) or type(cause).__name__
+        if isinstance(cause, KeyError):
+            reason = f"it lacks {cause}"
+        raise error(f"{what}: {reason.rstrip('.')}. {advice}".rstrip()) from cause
 
 
 class EarmarkWarning(UserWarning):

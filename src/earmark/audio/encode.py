@@ -59,11 +59,15 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: 
             f"{path} cannot be written: {getattr(reason, 'strerror', None) or reason}."
         ) from reason
     except soundfile.LibsndfileError as error:
+        if error.code == _SYSTEM_ERROR:
+            raise AudioError(f"{path} cannot be written; perhaps the disk is full.") from error
         reason = error.error_string.strip().removeprefix("Error : ").rstrip(".")
         raise AudioError(
             f"{path} cannot be written at {sample_rate} Hz: {reason}; use .wav."
         ) from error
 
+
+_SYSTEM_ERROR = 2  # of libsndfile, which does not say which
 
 WRITERS: dict[str, tuple[str, str]] = {
     ".wav": ("WAV", "PCM_16"),

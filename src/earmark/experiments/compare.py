@@ -22,7 +22,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from earmark.errors import SettingError
+from earmark.errors import DataError, SettingError, refusing
 from earmark.experiments.configurations import Configuration
 from earmark.experiments.csv_tables import difference_csv, summary_csv
 from earmark.experiments.plan import Plan, Run
@@ -217,7 +217,10 @@ def record_test_read(plan: Plan, results: list[RunResult], out: Path) -> None:
     0
     """
     path = out / TEST_READ
-    reads = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    reads = []
+    if path.exists():
+        with refusing(f"{path} is damaged", DataError, "Move it to another place."):
+            reads = list(json.loads(path.read_text(encoding="utf-8")))
     entry = {
         "read": datetime.now(UTC).isoformat(timespec="seconds"),
         "plan": plan.source.name,

@@ -210,8 +210,9 @@ def train(
             )
 
         # Training, then a decoding tuned on the validation tags.
-        data = (store.folder, chosen, train_clips, valid_clips, pseudo_labels)
-        job = Job(folder, *data, run, origin)
+        job = Job(
+            folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run, origin
+        )
         if is_first:
             _log_plan(job, asked.training.max_epochs)
         logger.debug("device %s, settings %s", device, chosen.to_dict())
