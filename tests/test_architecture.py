@@ -28,7 +28,7 @@ LAYERS = {
     "pooling": "errors",
     "formats": "errors files frames",
     "audio": "errors files",
-    "synth": "errors config runtime audio formats",
+    "synth": "errors config files runtime audio formats",
     "encoders": "errors",
     "data": "errors config files frames runtime audio formats encoders",
     "nn": "errors config frames runtime pooling",
@@ -39,7 +39,7 @@ LAYERS = {
     "inference",
     "experiments": "errors config files frames runtime audio synth formats data metrics plots "
     "inference training",
-    "cli": "errors runtime synth formats data metrics plots inference training experiments",
+    "cli": "errors files runtime synth formats data metrics plots inference training experiments",
 }
 LAYERS = {name: set(allowed.split()) for name, allowed in LAYERS.items()}
 

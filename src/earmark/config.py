@@ -13,6 +13,8 @@ from earmark.errors import SettingError, choose
 
 Config = TypeVar("Config")
 
+MAX_INTEGER = 2**63  # what torch, NumPy and files can hold
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file.
@@ -28,8 +30,51 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingError(f"There is no settings file {path}.") from None
     except IsADirectoryError:
         raise SettingError(f"{path} is a folder; pass a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SettingError(f"Cannot read {path}: {error.strerror or error}.") from None
+    except RecursionError:
+        raise SettingError(f"{path} has too many levels of tables or lists.") from None
+    except ValueError as error:  # also a number of too many digits
         raise SettingError(f"{path} is not a TOML file: {error}.") from None
+
+
+def check_numbers(name: str, value: object) -> None:
+    """Raise `SettingError` if an integer in a value is too large to compute with.
+
+    >>> check_numbers("training.seed", 2**70)
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: training.seed must be below 9223372036854775808. Got 1180591...
+    """
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list | tuple):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, int) and abs(value) >= MAX_INTEGER:
+            raise SettingError(f"{name} must be below {MAX_INTEGER}. Got {value}.")
+
+
+def check_limits(section: str, config: object, limits: Mapping[str, float]) -> None:
+    """Raise `SettingError` if a setting exceeds its limit, beyond which no machine could follow.
+
+    Args:
+        section: of the settings; prefix of their names in errors, with a dot, or "".
+        config: the dataclass that has them.
+        limits: name of a setting -> the largest value.
+
+    >>> from types import SimpleNamespace
+    >>> check_limits("training.", SimpleNamespace(threads=100_000), {"threads": 1024})
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: training.threads must be at most 1024. Got 100000.
+    """
+    for name, limit in limits.items():
+        value = getattr(config, name)
+        if value > limit:
+            raise SettingError(f"{section}{name} must be at most {limit:g}. Got {value!r}.")
 
 
 def build(kind: type[Config], where: str, values: object) -> Config:
@@ -58,6 +103,7 @@ def build(kind: type[Config], where: str, values: object) -> Config:
         choose("setting", f"{where}.{name}", known)
         if isinstance(value, bool) and fields[name].type in (int, float):
             raise SettingError(f"{where}.{name} must be a number. Got {value!r}.")
+        check_numbers(f"{where}.{name}", value)
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The exception tree, and the one check of names that suggests the nearest known one.
+"""The exception tree, what its messages may contain, and the check of names that suggests others.
 
 The command line prints the message of any of these on one line and exits with code 2:
 
@@ -10,21 +10,74 @@ The command line prints the message of any of these on one line and exits with c
     └── SettingError    a setting, name or shape that cannot work (also a ValueError)
 
 Conventions: a message says what was wrong, the value received, where (file:row), and what to do
-instead. It names Python arguments, not command-line options.
+instead. It names Python arguments, not command-line options. Values in it may come from anyone's
+file: control characters are escaped, and long values are shortened (`shorten`), here for all.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
+MAX_MESSAGE = 1000  # characters
+_MAX_QUOTED = 200  # characters of a value in quotes
 _MAX_LISTED = 20
+# C0 and C1 but for tab and line feed, marks that change the direction of text, and surrogates,
+# which stand for bytes of file names that are not UTF-8.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_LONG_QUOTED = re.compile(rf"(['\"])((?:(?!\1)[^\n]){{{_MAX_QUOTED},}})\1")
+
+
+def printable(text: str) -> str:
+    r"""Return a text with its control characters escaped, so that a terminal shows and obeys none.
+
+    Tabs and line ends stay.
+
+    >>> print(printable("dog\x1b[31m\udcff"))
+    dog\x1b[31m\udcff
+    """
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
+    """Return a sentence whose long quoted values, and whose middle, are left out.
+
+    Args:
+        text: the sentence.
+        limit: characters that it may have.
+
+    >>> len(shorten("There is no label '" + 10**7 * "x" + "'; check the table."))
+    142
+    """
+    if len(text) <= _MAX_QUOTED:
+        return text
+    if len(text) > 100 * limit:  # before the search: what is in the middle of it goes in any case
+        text = _without_middle(text, 50 * limit)
+    text = _LONG_QUOTED.sub(
+        lambda match: match[1] + _without_middle(match[2], 100) + match[1], text
+    )
+    return _without_middle(text, limit)
+
+
+def _without_middle(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit * 2 // 3]} ... {text[-(limit // 3) :]}"
 
 
 class EarmarkError(Exception):
-    """The root of the tree: catch it to catch everything that Earmark raises on bad input.
+    r"""The root of the tree: catch it to catch everything that Earmark raises on bad input.
 
     >>> issubclass(AudioError, EarmarkError)
     True
+    >>> str(DataError("There is no label 'dog\x1b[2J'.")).isprintable()
+    True
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(shorten(str(message))))
 
 
 class AudioError(EarmarkError):
@@ -75,6 +128,45 @@ class SettingError(EarmarkError, ValueError):
     """
 
 
+# What reading a description raises that may be anyone's, and of any size and depth.
+UNUSABLE = (
+    EarmarkError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,  # a nesting that is too deep, a size that torch cannot count
+    TypeError,
+    ValueError,
+)
+
+
+@contextmanager
+def refusing(what: str, error: type[EarmarkError], advice: str = "") -> Iterator[None]:
+    """Raise `error` for whatever goes wrong with the content of a file inside the `with` block.
+
+    Args:
+        what: the beginning of the message: which file is not usable as what.
+        error: the class to raise; errors of this class pass as they are.
+        advice: the end of the message.
+
+    >>> with refusing("a.json is damaged", DataError, "Remove it."):
+    ...     {}["labels"]
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: a.json is damaged: it lacks 'labels'. Remove it.
+    """
+    try:
+        yield
+    except error:
+        raise
+    except UNUSABLE as cause:
+        reason = str(cause) or type(cause).__name__
+        if isinstance(cause, KeyError):
+            reason = f"it lacks {cause}"
+        raise error(f"{what}: {reason.rstrip('.')}. {advice}".rstrip()) from cause
+
+
 class EarmarkWarning(UserWarning):
     """Something that the caller should fix, but that does not stop the work.
 
@@ -113,7 +205,7 @@ def choose(
     names = sorted(known)
     if name in names:
         return name
-    near = get_close_matches(str(name), names, n=1)
+    near = get_close_matches(str(name)[:_MAX_QUOTED], names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     listed = f" Known: {', '.join(names[:_MAX_LISTED]) or 'none'}"
     if len(names) > _MAX_LISTED:  # a good guess needs no long list

@@ -3,7 +3,8 @@
 Conventions: a file is written under a temporary name in the same folder, flushed to disk and
 renamed. A reader sees the old content or the new, never a part, even if the process is killed. A
 symbolic link is followed, and a file that is replaced keeps its mode. What cannot be replaced (a
-FIFO, a device, `/dev/stdout`) is written to.
+FIFO, a device, `/dev/stdout`) is written to. The temporary file is locked while it is written: what
+a killed process left in a folder is removed by the first write of a later process there.
 """
 
 import os
@@ -13,7 +14,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import IO, Any
@@ -21,11 +22,15 @@ from typing import IO, Any
 from earmark.errors import DataError
 
 LOCK = "lock"
+_PART = re.compile(r"\..*\.\d+-\d+\.part(\.[^.]*)?")  # as `_part_name` makes them
+_swept: set[str] = set()  # folders in which this process has removed what others left
 
 
 @contextmanager
 def atomic_path(path: Path, keep_suffix: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write to; at the end it replaces `path`, unless an error is raised.
+
+    Whatever keeps it from being written, such as a full disk, is a `DataError`.
 
     Args:
         path: the file to write.
@@ -42,23 +47,28 @@ def atomic_path(path: Path, keep_suffix: bool = True) -> Iterator[Path]:
     """
     suffix = path.suffix if keep_suffix else ""
     name = _part_name(path.stem, suffix)
-    if is_special(path):
-        with tempfile.TemporaryDirectory() as folder:
-            yield (part := Path(folder, name))
-            with part.open("rb") as source, path.open("ab") as file:
-                shutil.copyfileobj(source, file)
-        return
-    path = Path(os.path.realpath(path))
-    part = path.with_name(name)
     try:
-        yield part
-        with part.open("rb") as file:
-            os.fsync(file.fileno())  # otherwise a power cut may leave the name without content
-        if path.exists():
-            part.chmod(stat.S_IMODE(path.stat().st_mode))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        if is_special(path):
+            with tempfile.TemporaryDirectory() as folder:
+                yield (part := Path(folder, name))
+                with part.open("rb") as source, path.open("ab") as file:
+                    shutil.copyfileobj(source, file)
+            return
+        target = Path(os.path.realpath(path))
+        _remove_parts(target.parent)
+        part = target.with_name(name)
+        try:
+            with _held(part):
+                yield part
+                with part.open("rb") as file:
+                    os.fsync(file.fileno())  # or a power cut may leave the name without content
+                if target.exists():
+                    part.chmod(stat.S_IMODE(target.stat().st_mode))
+                part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -70,11 +80,8 @@ def atomic_write(path: Path, content: bytes) -> None:
     ...     Path(folder, "a.txt").read_text()
     'whole'
     """
-    try:
-        with atomic_path(path, keep_suffix=False) as part:
-            part.write_bytes(content)
-    except OSError as error:
-        raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
+    with atomic_path(path, keep_suffix=False) as part:
+        part.write_bytes(content)
 
 
 def is_special(path: Path) -> bool:
@@ -109,6 +116,7 @@ def check_writable(path: Path) -> None:
             raise DataError(
                 f"Cannot write {path}: there is no folder {str(path.parent)!r}; make it first."
             )
+        _remove_parts(target.parent)
         if target.exists() and not os.access(target, os.W_OK):
             raise DataError(f"Cannot write {path}: it is read-only. Choose another file.")
         if not is_special(path):
@@ -125,19 +133,83 @@ def _part_name(name: str, suffix: str = "") -> str:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = False, doing: str = "building the store") -> Iterator[None]:
+def _held(part: Path) -> Iterator[None]:
+    """Create a temporary file and hold its lock, by which others know that it is in use."""
+    if sys.platform == "win32":  # where a lock keeps the writer out, too
+        yield
+        return
+    while True:
+        with part.open("ab") as file:
+            with suppress(DataError):  # a file system without locks
+                lock(file, f"writing {part}", wait=True)
+            if not part.exists():
+                continue  # another process took it for left behind, before it was locked
+            yield
+            return
+
+
+def _remove_parts(folder: Path) -> None:
+    """Remove the temporary files of processes that ended, once per process and folder."""
+    if str(folder) in _swept or sys.platform == "win32":
+        return
+    _swept.add(str(folder))
+    try:
+        left = [folder / entry.name for entry in os.scandir(folder) if _PART.fullmatch(entry.name)]
+    except OSError:
+        return  # whatever is wrong with the folder, the write says it
+    for path in left:
+        try:
+            with path.open("rb") as file:
+                lock(file, f"writing {path}")
+                path.unlink()
+        except (DataError, OSError):
+            continue  # in use, or not ours
+
+
+def check_folder(folder: Path) -> None:
+    """Make a folder; raise `DataError` if files cannot be written there, before the work.
+
+    >>> check_folder(Path("/dev/null/results"))
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: Cannot make the folder /dev/null/results: Not a directory.
+    """
+    make_folder(folder)
+    check_writable(folder / "any file")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; raise `DataError` if it cannot be made.
+
+    >>> make_folder(Path("."))
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"Cannot make the folder {folder}: {error.strerror or error}.") from error
+
+
+@contextmanager
+def locked(
+    folder: Path, wait: bool = False, doing: str = "building the store", name: str = LOCK
+) -> Iterator[None]:
     """Hold the lock of a folder; the operating system releases it when the process ends.
 
     Args:
-        folder: an existing folder; the lock is the file `lock` in it.
+        folder: an existing folder.
         wait: wait for another process that holds the lock, instead of raising.
         doing: what the other process does, for the error message.
+        name: of the file in the folder that is locked.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, locked(Path(folder)):
     ...     pass
     """
-    with (folder / LOCK).open("a+") as file:
+    try:
+        file = (folder / name).open("a+")
+    except OSError as error:
+        raise DataError(f"Cannot write to {folder}: {error.strerror or error}.") from error
+    with file:
         lock(file, f"{doing} {folder}", wait)
         yield
 

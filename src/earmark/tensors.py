@@ -62,7 +62,7 @@ def load_tensors(
         values = json.loads(entry)
         about = str(values["about"])
         whole = values["sum"] == checksum(about, tensors)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RuntimeError):  # also a nesting that is too deep
         whole = False
     if not whole:
         raise error(f"{path} is damaged: its checksum is wrong; download or create it again.")

@@ -12,7 +12,7 @@ import soundfile
 from numpy.typing import ArrayLike
 
 from earmark.audio.waveform import check_sample_rate, check_samples
-from earmark.errors import AudioError, SettingError, choose
+from earmark.errors import AudioError, DataError, SettingError, choose
 from earmark.files import atomic_path
 
 _BLOCK = 1 << 16  # samples per call: a long Vorbis file written in one call crashes libsndfile
@@ -53,14 +53,21 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: 
         ):
             for first in range(0, len(samples), _BLOCK):
                 sound.write(samples[first : first + _BLOCK])
-    except OSError as error:
-        raise AudioError(f"{path} cannot be written: {error.strerror or error}.") from error
+    except DataError as error:
+        reason = error.__cause__ or error
+        raise AudioError(
+            f"{path} cannot be written: {getattr(reason, 'strerror', None) or reason}."
+        ) from reason
     except soundfile.LibsndfileError as error:
+        if error.code == _SYSTEM_ERROR:
+            raise AudioError(f"{path} cannot be written; perhaps the disk is full.") from error
         reason = error.error_string.strip().removeprefix("Error : ").rstrip(".")
         raise AudioError(
             f"{path} cannot be written at {sample_rate} Hz: {reason}; use .wav."
         ) from error
 
+
+_SYSTEM_ERROR = 2  # of libsndfile, which does not say which
 
 WRITERS: dict[str, tuple[str, str]] = {
     ".wav": ("WAV", "PCM_16"),

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from earmark.errors import EarmarkError, EarmarkWarning
+from earmark.errors import EarmarkError, EarmarkWarning, printable
 from earmark.runtime.cores import limit_spinning
 from earmark.runtime.extensions import import_extensions
 
@@ -52,6 +52,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 logger = logging.getLogger("earmark")
+_IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 AudioOption = Annotated[
     Path | None, typer.Option("--audio", help="Folder of the recordings that the table names.")
@@ -130,14 +131,38 @@ class _StderrHandler(logging.Handler):
 
 def print_message(message: str) -> None:
     """Print a message on standard error."""
-    print(f"earmark: {message}", file=sys.stderr)
+    print(printable(f"earmark: {message}"), file=sys.stderr)
+
+
+def print_text(text: str, flush: bool = False) -> None:
+    """Print a text, which may have labels and names of anyone's files, on standard output."""
+    print(printable(text), flush=flush)
 
 
 def print_json(values: Any) -> None:
     """Print plain values as JSON; numbers that are not finite are null."""
     from earmark.metrics.report import finite
 
-    print(json.dumps(finite(values), indent=2, ensure_ascii=False))
+    print_json_text(json.dumps(finite(values), indent=2, ensure_ascii=False))
+
+
+def print_json_text(text: str) -> None:
+    """Print a text of JSON at once; what JSON does not escape by itself is escaped as in JSON."""
+    print(_IN_JSON.sub(lambda match: json.dumps(match[0])[1:-1], text), flush=True)
+
+
+class TerminalBytes:
+    """Standard output for bytes of a format; on a terminal, with control characters escaped."""
+
+    def write(self, content: bytes) -> None:
+        """Write the bytes."""
+        if sys.stdout.isatty():
+            content = printable(content.decode(errors="backslashreplace")).encode()
+        sys.stdout.buffer.write(content)
+
+    def flush(self) -> None:
+        """Flush what was written."""
+        sys.stdout.buffer.flush()
 
 
 def _print_version(wanted: bool) -> None:
@@ -181,7 +206,7 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; the entry point `earmark`."""
+    """Run the command line; the entry point `earmark` is `earmark.__main__`."""
     try:
         limit_spinning()
         app()

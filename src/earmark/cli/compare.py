@@ -14,7 +14,9 @@ from earmark.cli.app import (
     app,
     logger,
     print_json,
+    print_text,
 )
+from earmark.errors import printable
 
 
 @app.command()
@@ -62,10 +64,11 @@ def compare(
     from earmark.experiments import Plan, run_plan, write_tables
     from earmark.experiments.compare import choose_validation, record_test_read
     from earmark.experiments.table import comparison_tables, verdicts_text
+    from earmark.files import check_folder
 
     comparison_plan = Plan.read(plan, data, overrides or (), seeds)
     validation = choose_validation(comparison_plan, validation, read_test)
-    out.mkdir(parents=True, exist_ok=True)
+    check_folder(out)
     try:
         results = run_plan(comparison_plan, out, work, processes, device, scheduler)
     except KeyboardInterrupt:
@@ -80,7 +83,7 @@ def compare(
     tables = [table for comparison in comparisons for table in comparison_tables(comparison)]
     verdicts = verdicts_text(x for x in comparisons if x.tuning == comparison_plan.tuning)
     if markdown:
-        print("\n\n".join([*(table.to_markdown() for table in tables), verdicts]))
+        print_text("\n\n".join([*(table.to_markdown() for table in tables), verdicts]))
         return
     from rich.console import Console
     from rich.markdown import Markdown
@@ -88,7 +91,7 @@ def compare(
     console = Console()
     for table in tables:
         console.print(table.to_rich())
-    console.print(Markdown(verdicts))
+    console.print(Markdown(printable(verdicts)))
 
 
 @app.command(cls=RegistryCommand)
@@ -174,9 +177,9 @@ def _print_table2(
     rows: dict[str, Any] = {}
     for name, comparison in comparisons.items():
         rows |= {name: comparison, f"{name}, published": TABLE_2[name]}
-    print(paper_table("Table 2 of the paper", rows).to_markdown())
+    print_text(paper_table("Table 2 of the paper", rows).to_markdown())
     shared = {name: {comparison.tuning: comparison} for name, comparison in comparisons.items()}
-    print("\n" + systems_table(shared).to_markdown())
+    print_text("\n" + systems_table(shared).to_markdown())
 
 
 def _print_table3(
@@ -199,14 +202,14 @@ def _print_table3(
         if as_json:
             print_json({name: cost._asdict() for name, cost in costs.items()})
         else:
-            print(cost_statement(costs, where["processes"]))
+            print_text(cost_statement(costs, where["processes"]))
         return
     if not as_json:
-        print(cost_statement(costs, where["processes"]) + "\n", flush=True)
+        print_text(cost_statement(costs, where["processes"]) + "\n", flush=True)
     measured = run_table3(lists, audio, out, plan, **where)
     if as_json:
         by_tuning = {test: {x: y.to_dict() for x, y in own.items()}
                      for test, own in measured.items()}  # fmt: skip
         print_json(by_tuning)
     else:
-        print(systems_table(measured).to_markdown())
+        print_text(systems_table(measured).to_markdown())

@@ -1,12 +1,13 @@
 """The command `convert`."""
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from earmark.cli.app import RegistryCommand, app, logger
+from earmark.cli.app import RegistryCommand, app, logger, print_text
 
 
 @app.command(cls=RegistryCommand)
@@ -38,17 +39,24 @@ def convert(
     ] = False,
 ) -> None:
     """Convert events from one format to another."""
-    from earmark.formats.events import read_events, write_events
+    from earmark.files import check_writable
+    from earmark.formats.events import is_folder, read_events, write_events
     from earmark.formats.registry import losses
     from earmark.formats.start_times import with_start_times
 
     if target == "-":
         format = format or "tsv"
+    elif not is_folder(target):
+        check_writable(Path(target))
     events = read_events(source, source_format)
     if absolute_time:
         events = with_start_times(events, target, format)
     for loss in losses(events, target, format):
         logger.warning("%s", loss)
-    out = sys.stdout if target == "-" else target
+    on_terminal = target == "-" and sys.stdout.isatty()
+    shown = io.StringIO()
+    out = shown if on_terminal else sys.stdout if target == "-" else target
     write_events(out, events, decimals=decimals, format=format)
+    if on_terminal:
+        print_text(shown.getvalue().removesuffix("\n"))
     logger.info("%d recordings, %d events", len(events), sum(map(len, events.values())))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import DeviceOption, app
+from earmark.cli.app import DeviceOption, app, print_text
 
 NEXT = """
 Next, with your own recordings: a folder of clips and a table tags.tsv with the
@@ -27,5 +27,5 @@ def demo(
     from earmark.experiments.demo import run_demo
     from earmark.training.finish import MODEL
 
-    print(run_demo(out, seed, device).describe())
-    print(NEXT.format(model=MODEL))
+    print_text(run_demo(out, seed, device).describe())
+    print_text(NEXT.format(model=MODEL))

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 
@@ -12,6 +12,7 @@ from earmark.cli.app import (
     EncoderOption,
     RegistryCommand,
     SchedulerOption,
+    TerminalBytes,
     app,
     logger,
 )
@@ -167,7 +168,7 @@ def detect(
         def on_result(found: Any) -> None:
             draw(found.name, found.events, found.scores)
 
-    target = sys.stdout.buffer if out is None or out == "-" else out
+    target = cast("BinaryIO", TerminalBytes()) if out is None or out == "-" else out
     try:
         report = detect_batch(
             detector,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import AudioOption, DeviceOption, EncoderOption, app
+from earmark.cli.app import AudioOption, DeviceOption, EncoderOption, app, print_text
 from earmark.errors import SettingError
 
 
@@ -39,6 +39,6 @@ def ensemble(
         outcome = describe_tuning(tuned)
     detector.save(out)
     n_networks = len(detector.bundle.members)
-    print(f"{out}: {n_networks} network{'s' * (n_networks > 1)}; {outcome}")
+    print_text(f"{out}: {n_networks} network{'s' * (n_networks > 1)}; {outcome}")
     if not is_tuned:
-        print(f"next: earmark tune --model {out} --valid TAGS --audio FOLDER")
+        print_text(f"next: earmark tune --model {out} --valid TAGS --audio FOLDER")

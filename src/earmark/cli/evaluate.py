@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import JsonOption, app, logger, print_json
+from earmark.cli.app import JsonOption, app, logger, print_json, print_text
 from earmark.errors import SettingError
 
 
@@ -81,6 +81,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Score estimated events against a reference, with confidence intervals; compare systems."""
+    from earmark.files import check_folder
     from earmark.metrics.evaluation import Scoring, parse_psds
     from earmark.metrics.evaluation import evaluate as evaluate_systems
     from earmark.metrics.report import score_tables
@@ -100,6 +101,8 @@ def evaluate(
         )
     if plots is not None and plots.exists() and not plots.is_dir():
         raise SettingError(f"--plots must be a folder, but {plots} is a file.")
+    if plots is not None:
+        check_folder(plots)
     if as_json and as_markdown:
         raise SettingError("--json and --markdown exclude each other; pass one of them.")
     scoring = Scoring(
@@ -137,7 +140,7 @@ def evaluate(
         return
     text_tables = score_tables(evaluation, classes=classes)
     if as_markdown:
-        print("\n\n".join(table.to_markdown() for table in text_tables))
+        print_text("\n\n".join(table.to_markdown() for table in text_tables))
         return
     from rich.console import Console
 

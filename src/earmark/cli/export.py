@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import app
+from earmark.cli.app import app, print_text
 
 
 @app.command()
@@ -20,5 +20,5 @@ def export(
     bundle = load_bundle(model)
     path = export_onnx(bundle, out)
     rate = bundle.members[0].feature_config.sample_rate
-    print(f"{path}: waveforms at {rate} Hz, {len(bundle.labels)} classes")
-    print(f"next: earmark detect RECORDING --model {path}")
+    print_text(f"{path}: waveforms at {rate} Hz, {len(bundle.labels)} classes")
+    print_text(f"next: earmark detect RECORDING --model {path}")

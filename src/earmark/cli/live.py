@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app
+from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app, print_json_text
 
 if TYPE_CHECKING:
     from earmark.inference.detector import Detector
@@ -75,7 +75,7 @@ def print_events(
         for event in listen(detector, open_source, interrupts, **settings):
             if classes is None or event.label in classes:
                 table = layout.rounded({name: [event]})
-                print(json_lines_text(table, layout), end="", flush=True)
+                print_json_text(json_lines_text(table, layout).removesuffix("\n"))
         was_interrupted = interrupts.were_requested
     if was_interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from earmark.cli.app import AudioOption, app
+from earmark.cli.app import AudioOption, app, print_text
 from earmark.errors import SettingError
 
 WITH_CONFIG = {"out", "config", "suffix", "processes", "overwrite"}
@@ -88,4 +88,4 @@ def _refuse_options(context: typer.Context, config: Path) -> None:
 
 def _print_counts(folder: Path, written: Mapping[str, Sequence[object]]) -> None:
     n_events = sum(map(len, written.values()))
-    print(f"{folder}: {len(written)} scenes with {n_events} events")
+    print_text(f"{folder}: {len(written)} scenes with {n_events} events")

@@ -23,6 +23,7 @@ from earmark.cli.app import (
     app,
     logger,
     print_json,
+    print_text,
 )
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def print_summary(path: Path, bundle: "Bundle") -> None:
 
     summary = bundle.training
     other = summary["member_epochs"] != [summary["best_epoch"]]  # several, or the last
-    print(
+    print_text(
         f"{path}: after {summary['n_epochs']} epochs, the best is epoch "
         f"{summary['best_epoch']} with validation loss {summary['best_valid_loss']:.4f}, "
         f"mAP {summary['best_valid_map']:.3f}, F1 {summary['best_valid_f1']:.3f}"
@@ -201,7 +202,7 @@ def print_summary(path: Path, bundle: "Bundle") -> None:
     )
     module, _, own = bundle.members[0].model_config.network.partition(":")
     command = f"earmark --import {module} detect" if own else "earmark detect"
-    print(f"next: {command} RECORDING --model {path}")
+    print_text(f"next: {command} RECORDING --model {path}")
 
 
 @app.command(cls=RegistryCommand)
@@ -271,28 +272,32 @@ def tune(
     if as_json:
         print_json(tuned.to_dict() | {"tuning": record})
         return
-    print("label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tsegment\tf_before\tf_after")
+    print_text(
+        "label\tthreshold\tlow\tmedian\tmin_duration\tmax_gap\tclip\tsegment\tf_before\tf_after"
+    )
     for label, of_class in tuned.classes.items():
         rule = astuple(detector.bundle.decoding[label])
         numbers = [*rule, of_class.start_f_measure, of_class.f_measure]
-        print("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
+        print_text("\t".join([label, *(f"{number:.3g}" for number in numbers)]))
     if detector is not untuned:
         if "false_events" in record:
             _print_false_events(record["false_events"])
         calibration = record["calibration"]
         if calibration["n_events"]:
             errors = f"{calibration['start_ece']:.3f} -> {calibration['ece']:.3f}"
-            print(f"calibration error of the scores of {calibration['n_events']} events: {errors}")
-    print(f"{path}: {describe_tuning(tuned, calibrated=detector is not untuned)}")
+            print_text(
+                f"calibration error of the scores of {calibration['n_events']} events: {errors}"
+            )
+    print_text(f"{path}: {describe_tuning(tuned, calibrated=detector is not untuned)}")
 
 
 def _print_false_events(record: Mapping[str, Any]) -> None:
     names = ("setting", "per_minute", "recordings", "clip_recall", "clip_f_measure", "event_recall")
-    print("\nsensitivity\tfalse_per_minute\twith_any\tclip_recall\tclip_f1\tevent_recall")
+    print_text("\nsensitivity\tfalse_per_minute\twith_any\tclip_recall\tclip_f1\tevent_recall")
     for point in record["curve"]:
-        print("\t".join(f"{point[name]:.3g}" if name in point else "-" for name in names))
+        print_text("\t".join(f"{point[name]:.3g}" if name in point else "-" for name in names))
     interval = f" [{record['low']:.2f}, {record['high']:.2f}]" if "low" in record else ""
-    print(
+    print_text(
         f"{record['per_minute']:.2f}{interval} false events per minute in {record['minutes']:.1f} "
         f"minutes of negatives, all thresholds shifted by {record['sensitivity']:g}"
     )
@@ -301,7 +306,7 @@ def _print_false_events(record: Mapping[str, Any]) -> None:
     before = record["before"]
     now = next(point for point in record["curve"] if point["setting"] == 0)
     cost = f"clip recall {before['clip_recall']:.2f} -> {now['clip_recall']:.2f}"
-    print(f"the limit of {record['max_per_minute']:g} costs: {cost}")
+    print_text(f"the limit of {record['max_per_minute']:g} costs: {cost}")
     if now["clip_recall"] < before["clip_recall"] / 2:
         logger.warning(
             "The limit of false events costs more than half of the recall; a higher limit, or a "
@@ -334,4 +339,4 @@ def info(
         return
     from earmark.inference.description import describe_bundle
 
-    print(f"{model}: {describe_bundle(about)}")
+    print_text(f"{model}: {describe_bundle(about)}")

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
+from earmark.config import check_limits
 from earmark.encoders.config import EncoderConfig, whole_multiple
 from earmark.errors import SettingError, choose
 from earmark.frames import SNAP, FrameGrid, pooled_length
@@ -50,6 +51,15 @@ BAND = 16  # mels per matrix product, with only the bins that they use: most of 
 FAINT = 5e3
 
 KINDS = ("log-mel", "waveform")
+# The largest values: a description, which may be anyone's, must not take the memory of a machine.
+LIMITS: dict[str, float] = {
+    "sample_rate": 10_000_000,
+    "n_mels": 4096,
+    "n_fft": 2**20,
+    **dict.fromkeys(("window", "hop"), 3600.0),
+}
+MAX_FILTERS = 2**24  # values of all mel filters, 128 MB
+MAX_FRAME = 2**20  # samples of a frame
 MEL_SCALES = ("slaney", "htk")
 SPECTRA = ("power", "magnitude")
 # Fields that are newer than the first files: at their defaults, files do not have them.
@@ -122,6 +132,7 @@ class FeatureConfig:
             value = getattr(self, name)
             if not (isinstance(value, int) and value > 0):
                 raise SettingError(f"{name} must be an integer above 0. Got {value!r}.")
+        check_limits("", self, LIMITS)
         choose("features.kind", self.kind, KINDS)
         if self.kind == "waveform":
             self._check_waveform()
@@ -166,6 +177,11 @@ class FeatureConfig:
                 f"n_fft must be 0 or at least the window of {self.window_samples} samples. "
                 f"Got {self.n_fft!r}."
             )
+        if self.n_mels * (self.fft_samples // 2 + 1) > MAX_FILTERS:
+            raise SettingError(
+                f"{self.n_mels} mels of an FFT of {self.fft_samples} samples are too many; use a "
+                "smaller n_mels or n_fft, or a shorter window."
+            )
         empty = np.flatnonzero(~mel_filters(self).any(axis=1))
         if len(empty):
             raise SettingError(
@@ -179,6 +195,11 @@ class FeatureConfig:
         samples = value * self.sample_rate
         if not 0.5 <= samples < np.inf:
             raise SettingError(f"{name} must be at least one sample. Got {value!r} s.")
+        if samples > MAX_FRAME:
+            raise SettingError(
+                f"{name} must be at most {MAX_FRAME} samples. Got {value!r} s at "
+                f"{self.sample_rate} Hz."
+            )
         if abs(samples - round(samples)) > SNAP:
             near = max(1, int(samples))
             raise SettingError(

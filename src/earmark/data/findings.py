@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from earmark.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -160,7 +162,7 @@ def render(report: Report, n_items: int = 5) -> "RenderableType":
     classes = Table("class", *report.parts, title="Clips per class")
     for label in dict.fromkeys(label for part in report.parts.values() for label in part.classes):
         row = (str(part.classes.get(label, "-")) for part in report.parts.values())
-        classes.add_row(Text(label), *row)
+        classes.add_row(Text(printable(label)), *row)
     findings = Table("", "finding", title="Findings", show_lines=True)
     colours = {"stops": "bold red", "hurts": "yellow", "note": "dim"}
     for finding in report.findings:
@@ -170,7 +172,7 @@ def render(report: Report, n_items: int = 5) -> "RenderableType":
         lines.append(f"-> {finding.remedy}")
         # Text, not markup: a file name may contain brackets.
         severity = Text(finding.severity, style=colours[finding.severity])
-        findings.add_row(severity, Text("\n".join(lines)))
+        findings.add_row(severity, Text(printable("\n".join(lines))))
     if not report.findings:
         findings.add_row("", "No problems.")
     return Group(statistics, classes, findings)

@@ -40,7 +40,14 @@ from numpy.typing import NDArray
 from earmark.audio.decode import read_blocks
 from earmark.data.encoded import check_known_to_others, feature_blocks, is_registered
 from earmark.data.features import FeatureConfig
-from earmark.errors import AudioError, DataError, SettingError, choose
+from earmark.errors import (
+    UNUSABLE,
+    AudioError,
+    DataError,
+    SettingError,
+    choose,
+    refusing,
+)
 from earmark.files import atomic_write, locked
 from earmark.runtime.cluster import Cluster, as_given
 from earmark.runtime.processes import map_in_order
@@ -71,6 +78,15 @@ class Clip:
     n_frames: int = 0
     frames_sum: int = 0
     failed: str | None = None  # the reason, if it cannot be read
+
+    def check(self) -> None:
+        """Raise `DataError` unless the values have their types, as a file may not have them."""
+        numbers = (self.size, self.mtime_ns, self.source_sum, self.start, self.n_frames)
+        are_numbers = all(type(number) is int for number in (*numbers, self.frames_sum))
+        if not are_numbers or min(self.start, self.n_frames) < 0:
+            raise DataError(f"The numbers of a clip must be integers of 0 or more. Got {self}.")
+        if not isinstance(self.file, str) or not isinstance(self.failed, str | None):
+            raise DataError(f"The names of a clip must be texts. Got {self}.")
 
     def is_of(self, path: Path) -> bool:
         """Whether the source is unchanged; a new date alone is no change."""
@@ -123,7 +139,8 @@ def _read_index(folder: Path) -> Index:
     for line in lines:
         try:
             clip = Clip(**json.loads(line if line.endswith(b"\n") else b""))
-        except (ValueError, TypeError):
+            clip.check()
+        except UNUSABLE:
             break
         clips.append(clip)
         ends.append(ends[-1] + len(line))
@@ -147,7 +164,7 @@ def _parse(folder: Path, file: str, content: bytes) -> dict[str, Any]:
     try:
         values = dict(json.loads(content))
         version = values["version"]
-    except (ValueError, TypeError, KeyError) as error:
+    except UNUSABLE as error:
         raise _damaged(folder, f"{file} is not valid JSON") from error
     if version != VERSION:
         raise DataError(
@@ -223,18 +240,29 @@ class FeatureStore:
                 as they are now (or skipped as unreadable).
         """
         folder = Path(folder)
+        with refusing(f"{folder} is damaged", DataError, "Delete the folder and build it again."):
+            return cls._open(folder, config, files)
+
+    @classmethod
+    def _open(
+        cls, folder: Path, config: FeatureConfig | None, files: Paths | None
+    ) -> "FeatureStore":
         summary = _read_summary(folder)
         if config is not None:
             _check_settings(folder, summary["features"], config)
         index = _read_index(folder)
         if index.checksum != summary["index_sum"]:
             raise _damaged(folder, f"{INDEX} was changed after the store was finished")
+        if index.ends[-1] != (folder / INDEX).stat().st_size:
+            raise _damaged(folder, f"{INDEX} has a line that is not of a clip")
         n_features = FeatureConfig(**summary["features"]).n_features
         expected = 2 * summary["n_rows"] * n_features
         size = (folder / FRAMES).stat().st_size if (folder / FRAMES).exists() else 0
         if size != expected:
             raise _damaged(folder, f"{FRAMES} has {size} bytes instead of {expected}")
         clips = {clip.file: clip for clip in index.clips}
+        if any(clip.start + clip.n_frames > summary["n_rows"] for clip in clips.values()):
+            raise _damaged(folder, f"{INDEX} names frames that {FRAMES} does not have")
         if files is not None:
             _check_sources(folder, clips, files)
         return cls(folder, summary, clips)
@@ -305,12 +333,17 @@ class FeatureStore:
             clips = (clip.reshape(-1, 1) for clip in clips)
         return _statistics(clips)
 
-    def check(self) -> None:
-        """Read all frames and raise if any do not match their checksum."""
+    def check(self, names: Iterable[str] | None = None) -> None:
+        """Read the frames of clips and raise if any do not match their checksum.
+
+        Args:
+            names: of the clips; all by default.
+        """
         bad = [
             name
-            for name, clip in self._clips.items()
-            if name not in self._excerpts and zlib.crc32(self[name].data) != clip.frames_sum
+            for name in (self._clips if names is None else names)
+            if name not in self._excerpts
+            and zlib.crc32(self[name].data) != self._clips[name].frames_sum
         ]
         if bad:
             raise _damaged(self.folder, f"the frames of {_listed(bad)} in {FRAMES} were changed")

@@ -13,6 +13,7 @@ from math import isfinite
 
 from earmark.errors import SettingError, choose
 
+MAX_FEATURES = 2**20  # per frame
 INPUTS = ("log-mel", "waveform")
 
 
@@ -64,8 +65,10 @@ class EncoderConfig:
                 f"step must be at most the patch of {self.patch:g} s, or what lies between two "
                 f"patches would be lost. Got {self.step:g} s."
             )
-        if type(self.n_features) is not int or self.n_features < 1:
-            raise SettingError(f"n_features must be 1 or more. Got {self.n_features!r}.")
+        if type(self.n_features) is not int or not 1 <= self.n_features <= MAX_FEATURES:
+            raise SettingError(
+                f"n_features must be 1 or more, up to {MAX_FEATURES}. Got {self.n_features!r}."
+            )
 
     @property
     def n_frames(self) -> int:

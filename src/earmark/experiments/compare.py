@@ -22,7 +22,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from earmark.errors import SettingError
+from earmark.errors import DataError, SettingError, refusing
 from earmark.experiments.configurations import Configuration
 from earmark.experiments.csv_tables import difference_csv, summary_csv
 from earmark.experiments.plan import Plan, Run
@@ -36,7 +36,7 @@ from earmark.experiments.table import (
     list_tunings,
     verdicts_text,
 )
-from earmark.files import atomic_write, locked
+from earmark.files import atomic_write, locked, make_folder
 from earmark.metrics.report import finite
 from earmark.plots import plot_runs, save
 from earmark.runtime.cluster import Cluster, running
@@ -217,7 +217,10 @@ def record_test_read(plan: Plan, results: list[RunResult], out: Path) -> None:
     0
     """
     path = out / TEST_READ
-    reads = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    reads = []
+    if path.exists():
+        with refusing(f"{path} is damaged", DataError, "Move it to another place."):
+            reads = list(json.loads(path.read_text(encoding="utf-8")))
     entry = {
         "read": datetime.now(UTC).isoformat(timespec="seconds"),
         "plan": plan.source.name,
@@ -264,7 +267,7 @@ def write_tables(
     tables = [own for comparison in comparisons for own in comparison_tables(comparison)]
     verdicts = [text for text in [verdicts_text(comparisons)] if text]
     plain = finite({comparison.tuning: comparison.to_dict() for comparison in comparisons})
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     for name, text in {
         f"{table}.md": "\n\n".join([*(x.to_markdown() for x in tables), *verdicts]) + "\n",
         f"{table}.json": json.dumps(plain, indent=1) + "\n",
@@ -324,7 +327,7 @@ def _execute(
     On a cluster it waits for a worker that was given up but still trains, and takes its result.
     """
     folder = workspace.folder / run.folder
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder, wait, doing="training in"):
         # Another command may have finished it; a model that others need may be gone.
         if read_result(out, run) is None:

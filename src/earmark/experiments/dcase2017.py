@@ -25,6 +25,7 @@ from earmark.experiments.configurations import Configuration
 from earmark.experiments.plan import Plan
 from earmark.experiments.table import Comparison
 from earmark.experiments.table3 import DECISION_TUNINGS, PAPER, PUBLISHED_SYSTEMS
+from earmark.files import check_folder
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tags import read_tags, write_tags
 from earmark.metrics.report import TextTable
@@ -279,7 +280,7 @@ def _write_tables(lists: Path, audio: Path, out: Path, labels: tuple[str, ...]) 
     """Write the tables of the clips that exist: training, validation, and both test sets."""
     clips = _existing(lists / TRAINING, audio, labels)
     train, valid = clips.split(VALID_SHARE)
-    out.mkdir(parents=True, exist_ok=True)
+    check_folder(out)
     for name, part in (("train", train), ("valid", valid)):
         write_tags(out / f"{name}.tsv", dict(zip(part.files, part.tags, strict=True)))
     logger.info("%d training clips, %d validation clips.", len(train), len(valid))

@@ -30,10 +30,10 @@ from earmark.config import build
 from earmark.data.manifest import Manifest, clip_paths, separate_names
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
-from earmark.errors import DataError, SettingError
+from earmark.errors import UNUSABLE, DataError
 from earmark.experiments.plan import Plan, Run
 from earmark.experiments.scoring import score_clips
-from earmark.files import atomic_write
+from earmark.files import atomic_write, make_folder
 from earmark.formats.events import Event, read_events
 from earmark.frames import FrameScores
 from earmark.inference.combine import combine
@@ -135,7 +135,7 @@ class RunResult:
 
     def write(self, path: Path) -> None:
         """Write the result as JSON, atomically."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         atomic_write(path, (json.dumps(asdict(self)) + "\n").encode())
 
     @classmethod
@@ -149,7 +149,7 @@ class RunResult:
             scored = {*FROM_TAGS, "threshold_free", "valid"} <= {*result.scores}
             if scored and {*FROM_TAGS} <= {*result.counts} and result.format == FORMAT:
                 return result
-        except (json.JSONDecodeError, UnicodeDecodeError, SettingError):
+        except UNUSABLE:
             pass
         raise DataError(f"{path} is not a result of a comparison; remove it to run it again.")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from earmark.errors import DataError, SettingError, choose
+from earmark.files import make_folder
 from earmark.formats.event_table import STRONG_COLUMNS, Event, EventTable, Layout, read_seconds
 from earmark.formats.label_tracks import recording_of
 from earmark.formats.names import name_inside, stem_of
@@ -31,7 +32,6 @@ __all__ = [
     "event_files",
     "event_format",
     "is_folder",
-    "make_folder",
     "read_events",
     "read_seconds",
     "write_events",
@@ -164,17 +164,6 @@ def is_folder(target: object) -> bool:
     if not isinstance(target, str | os.PathLike):
         return False
     return os.fspath(target).endswith(("/", os.sep)) or os.path.isdir(target)  # noqa: PTH112 - a name that is too long is no folder
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it; raise `DataError` if it cannot be made.
-
-    >>> make_folder(Path("."))
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"Cannot make the folder {folder}: {error.strerror}.") from error
 
 
 def event_format(source: Source) -> str:

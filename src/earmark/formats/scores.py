@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from earmark.errors import DataError, SettingError, choose
-from earmark.files import atomic_write
+from earmark.files import atomic_write, make_folder
 from earmark.formats.names import stem_of, stems_of
 from earmark.formats.parquet import parquet_columns, read_parquet_arrays, write_parquet
 from earmark.formats.registry import format_of_suffix
@@ -167,10 +167,7 @@ def write_scores(folder: str | os.PathLike[str], scores: ScoreTable, format: str
         if place.is_absolute() or ".." in place.parts or not place.name:
             raise DataError(f"Cannot write the scores of {name!r}: its table would leave {root}.")
         path = root / f"{name}{own_format.suffix}"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"Cannot make the folder {path.parent}: {error.strerror}.") from error
+        make_folder(path.parent)
         atomic_write(path, own_format.encode(own))
 
 

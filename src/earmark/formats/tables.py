@@ -201,7 +201,9 @@ def encode_text(content: str | bytes, name: str) -> bytes:
     try:
         return content.encode()
     except UnicodeEncodeError as error:
-        wrong = content[max(0, error.start - 30) : error.end + 30]
+        before, after = content[: error.start], content[error.end :]
+        wrong = re.split(r"[\t\n,\"]", before)[-1] + content[error.start : error.end]
+        wrong += re.split(r"[\t\n,\"]", after, maxsplit=1)[0]
         raise DataError(
             f"Cannot write {wrong!r} to {name}: it is not valid Unicode. Rename the file."
         ) from error

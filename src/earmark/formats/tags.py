@@ -186,8 +186,28 @@ def tags_from_folders(files: Iterable[str | os.PathLike[str]]) -> dict[str, tupl
                 f"{os.fspath(file)!r} is in no folder that could be its class. Pass paths such as "
                 "'sounds/dog/1.wav'."
             )
+        check_label(label, f"The folder of {os.fspath(file)!r}")
         tags[os.fspath(file)] = (label,)
     return tags
+
+
+def check_label(label: str, where: str) -> None:
+    r"""Raise if a label could not be written to a file: it is not Unicode, or has a line end.
+
+    >>> check_label("dog\udcff", "weak.tsv:2")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: weak.tsv:2: the label 'dog\udcff' is not valid Unicode; rename it.
+    """
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: the label {label!r} is not valid Unicode; rename it.") from None
+    if label != label.strip() or any(sign in label for sign in "\t\r\n"):
+        raise DataError(
+            f"{where}: the label {label!r} has a tab or a line end, or begins or ends with a "
+            "space; rename it."
+        )
 
 
 def _columns_of(row: Row) -> Sequence[str]:
@@ -236,18 +256,40 @@ def _split_labels(cell: str, by_length: Sequence[str] | None, where: str) -> lis
 
 
 def _resolve(cell: str, by_length: Sequence[str]) -> list[str] | None:
+    """Return the labels of a cell, or None if it is no list of them; each place is tried once."""
     cell = cell.strip()
     cell = cell[:-1] if cell.endswith((",", *SEPARATORS)) else cell
-    if not cell:
-        return []
-    for label in by_length:
-        if cell == label:
-            return [label]
-        if cell.startswith(label) and cell[len(label) :].lstrip().startswith((",", *SEPARATORS)):
-            rest = _resolve(cell[len(label) :].lstrip()[1:], by_length)
-            if rest is not None:
-                return [label, *rest]
+    # What is left to try at each place of the list that is tried now, with the label before it.
+    found: list[str] = []
+    places = [(0, iter(by_length))]
+    dead: set[int] = set()  # places from which there is no way to the end
+    while places:
+        start, labels = places[-1]
+        if start >= len(cell):
+            return found
+        for label in labels:
+            if not cell.startswith(label, start):
+                continue
+            end = _skip_space(cell, start + len(label))
+            if end == len(cell):
+                return [*found, label]
+            after = _skip_space(cell, end + 1)
+            if cell[end] in (",", *SEPARATORS) and after not in dead:
+                found.append(label)
+                places.append((after, iter(by_length)))
+                break
+        else:
+            dead.add(start)
+            places.pop()
+            if found:
+                found.pop()
     return None
+
+
+def _skip_space(cell: str, at: int) -> int:
+    while at < len(cell) and cell[at].isspace():
+        at += 1
+    return at
 
 
 def _check_known(found: Iterable[str], labels: Collection[str] | None, where: str) -> None:

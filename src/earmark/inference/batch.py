@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from earmark.errors import DataError, EarmarkError, SettingError, choose
+from earmark.files import check_folder
 from earmark.formats.event_table import Layout
-from earmark.formats.events import make_folder
 from earmark.formats.names import name_inside, stems_of
 from earmark.formats.registry import EVENT_FORMATS
 from earmark.formats.scores import SCORE_FORMATS, ScoreTable, write_scores
@@ -130,7 +130,7 @@ def detect_batch(
     if settings.score_folder is not None:
         choose("score format", settings.score_format, SCORE_FORMATS)
         stems_of(map(name_inside, files))  # two that would write one file are refused here
-        make_folder(Path(settings.score_folder))
+        check_folder(Path(settings.score_folder))
     report = BatchReport()
     with ExitStack() as stack:
         writer = _make_writer(out, settings, files)

@@ -436,6 +436,11 @@ class Detector:
     ) -> Decoding:
         if not (isinstance(min_score, Real) and 0 <= min_score <= 1):
             raise SettingError(f"min_score must be a number from 0 to 1. Got {min_score!r}.")
+        if not isinstance(decoding, Decoding | None):
+            raise SettingError(
+                "decoding must be a Decoding, such as Decoding.uniform(detector.labels, 0.3). "
+                f"Got {decoding!r}."
+            )
         return (decoding or self.bundle.decoding).shifted(parse_sensitivity(sensitivity))
 
     def _decoder(

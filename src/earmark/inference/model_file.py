@@ -22,7 +22,7 @@ from torch import Tensor
 from earmark.config import build
 from earmark.data.encoded import encoder_file, encoder_sha256
 from earmark.data.features import FeatureConfig
-from earmark.errors import BundleError, EarmarkError, SettingError, choose
+from earmark.errors import BundleError, SettingError, choose, refusing
 from earmark.files import check_writable
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
@@ -303,7 +303,7 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     if not source.exists():
         raise BundleError(f"There is no model file {source}.")
     text, weights = load_tensors(source, "model", BundleError)
-    try:
+    with refusing(f"{source} is not a usable model file", BundleError):
         values = json.loads(text)
         if not isinstance(values, dict):
             raise SettingError(f"its description must be a table. Got {values!r}.")
@@ -331,11 +331,6 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
             **{name: values[name] for name in _PLAIN if name in values},
         )
         bundle.check_weights()
-    except _UNUSABLE as error:
-        if isinstance(error, BundleError):
-            raise
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise BundleError(f"{source} is not a usable model file: {reason}") from error
     return bundle
 
 
@@ -430,17 +425,6 @@ _FIRST_NAMES = {
     "augment": {"overlay": "mixing", "filter_db": "eq_db"},
 }
 
-
-_UNUSABLE = (
-    EarmarkError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    OverflowError,
-    RuntimeError,  # a nesting that is too deep, a size that torch cannot count
-    TypeError,
-    ValueError,
-)
 
 # Format -> what turns the description of a file in that format into the next one.
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {

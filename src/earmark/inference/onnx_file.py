@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from earmark.config import build
 from earmark.data.features import FeatureConfig
-from earmark.errors import BundleError, EarmarkError, SettingError
+from earmark.errors import BundleError, SettingError, refusing
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
 from earmark.inference.member import Member
@@ -184,7 +184,7 @@ def load_onnx(path: str | os.PathLike[str]) -> Bundle:
             f"{source} was not written by earmark export; as a pretrained encoder, pass it to "
             "train(..., encoder=...)."
         )
-    try:
+    with refusing(f"{source} is not a usable ONNX file", BundleError):
         about = json.loads(metadata["earmark"])
         how = about["onnx"]
         if how["format"] != FORMAT:
@@ -204,8 +204,6 @@ def load_onnx(path: str | os.PathLike[str]) -> Bundle:
                 for name in ("tuning", "training", "versions", "licence", "attribution")
             },
         )
-    except (EarmarkError, LookupError, TypeError, ValueError) as error:
-        raise BundleError(f"{source} is not a usable ONNX file: {error}") from error
 
 
 def _member(how: Mapping[str, Any], n_classes: int, file: str) -> Member:

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from earmark.errors import SettingError
-from earmark.files import atomic_write, check_writable, is_special
+from earmark.files import atomic_write, check_folder, check_writable, is_special, make_folder
 from earmark.formats.event_table import EventTable, Layout
 from earmark.formats.events import (
     encode_events,
     event_files,
     is_folder,
-    make_folder,
     read_events,
 )
 from earmark.formats.registry import EVENT_FORMATS, choose_format
@@ -183,8 +182,7 @@ class FolderOutput:
         self._writer, self._folder, self._recordings = writer, folder, recordings
         self._files = event_files(folder, recordings, writer.format)
         self._skip_done, self._stack = skip_done, stack
-        make_folder(folder)
-        check_writable(folder / JOURNAL)
+        check_folder(folder)
 
     def begin(self, key: str) -> Known:
         """Open the journal; return what is known of the recordings whose file is there."""

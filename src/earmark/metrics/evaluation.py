@@ -203,6 +203,15 @@ def parse_psds(text: str) -> dict[str, Any]:
     return settings
 
 
+def _check_outputs(*outputs: object) -> None:
+    for output in outputs:
+        if not isinstance(output, SystemOutput):
+            raise SettingError(
+                "evaluate takes what read_system_output of earmark.metrics.system_output reads, "
+                f"or events by file name as the reference. Got {output!r}."
+            )
+
+
 def evaluate(
     reference: SystemOutput | Events,
     systems: Sequence[SystemOutput],
@@ -223,8 +232,9 @@ def evaluate(
     0.3333333333333333
     """
     scoring = scoring or Scoring()
-    if not isinstance(reference, SystemOutput):
+    if isinstance(reference, Mapping):
         reference = SystemOutput("the reference", reference)
+    _check_outputs(reference, *systems)
     names = [system.name for system in systems]
     if not names or len(set(names)) < len(names):
         raise SettingError(f"systems must be one or more, each with its own name. Got {names}.")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from earmark.errors import printable
 from earmark.metrics.best_thresholds import BestPoints, BestScores
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.calibration import CalibrationScores
@@ -98,6 +99,15 @@ class TextTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     n_strong: int = 0
+
+    def __post_init__(self) -> None:
+        own = [
+            printable(self.title),
+            *(tuple(map(printable, x)) for x in (self.columns, *self.rows)),
+        ]
+        title, columns, *rows = own
+        for name, value in (("title", title), ("columns", columns), ("rows", tuple(rows))):
+            object.__setattr__(self, name, value)
 
     def to_rich(self) -> "_Fitted":
         """Return it for the terminal; in a narrow one, columns that do not fit go below.

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import asdict, replace
 from functools import lru_cache
+from math import prod
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
@@ -28,6 +29,9 @@ from earmark.frames import FrameGrid, pooled_length
 from earmark.nn.layers import Layer, MapLayer, Maps
 from earmark.nn.loss import clip_loss
 from earmark.pooling.stages import Stage
+
+MAX_SIZE = 2**20  # of any size of a network
+MAX_PARAMETERS = 2 * 10**9  # 8 GB, and four times as much in training
 
 
 class NetworkConfig(ABC):
@@ -73,8 +77,29 @@ class NetworkConfig(ABC):
         """
         for name in cast("Any", self).__dataclass_fields__:
             object.__setattr__(self, name, _as_tuples(getattr(self, name)))
-        if any(type(size) is not int or size < 1 for size in [self.n_classes, *sizes]):
-            raise SettingError(f"The sizes of a model must be integers of 1 or more. Got {self}.")
+        sizes = [self.n_classes, *sizes]
+        if any(type(size) is not int or not 1 <= size <= MAX_SIZE for size in sizes):
+            raise SettingError(
+                f"The sizes of a model must be integers of 1 or more, up to {MAX_SIZE}. Got {self}."
+            )
+
+    def check_parameters(self) -> None:
+        """Raise `SettingError` if the network has more than `MAX_PARAMETERS`; allocates nothing.
+
+        >>> from earmark.nn.model import ModelConfig
+        >>> ModelConfig(n_classes=17, channels=(60_000,) * 4).check_parameters()
+        Traceback (most recent call last):
+            ...
+        earmark.errors.SettingError: The network has 97,200,540,000 parameters or more, and ...
+        """
+        total = 0
+        for shape in self.tensor_shapes().values():
+            total += prod(shape)
+            if total > MAX_PARAMETERS:
+                raise SettingError(
+                    f"The network has {total:,} parameters or more, and {MAX_PARAMETERS:,} are the "
+                    "most that are trained; use smaller sizes."
+                )
 
     def check_shares(self, *names: str) -> None:
         """Raise `SettingError` unless these fields, shares of values to drop, are valid."""

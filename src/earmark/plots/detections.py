@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from earmark.errors import DataError
+from earmark.files import check_folder
 from earmark.formats.event_table import Event
 from earmark.formats.names import name_inside
 from earmark.frames import FrameScores
@@ -36,10 +37,7 @@ class DetectionPlots:
     ) -> None:
         self._folder, self._classes = Path(folder), classes
         new_figure()  # raises now if there is no matplotlib
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"Cannot make the folder {folder}: {error.strerror}.") from error
+        check_folder(self._folder)
 
     def __call__(self, name: str, events: Sequence[Event], scores: FrameScores | None) -> Path:
         """Draw one recording; return the path of the picture."""
@@ -49,10 +47,5 @@ class DetectionPlots:
             columns = [scores.labels.index(label) for label in self._classes]
             labels = [scores.labels[column] for column in columns]
             scores = FrameScores(scores.scores[:, columns], labels, edges=scores.edges)
-        try:
-            return save(
-                plot_detection(scores, estimate=events),
-                self._folder / f"{name_inside(name)}.png",
-            )
-        except OSError as error:
-            raise DataError(f"Cannot draw {name}: {error.strerror or error}.") from error
+        drawn = plot_detection(scores, estimate=events)
+        return save(drawn, self._folder / f"{name_inside(name)}.png")

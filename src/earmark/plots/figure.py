@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from earmark.errors import SettingError
-from earmark.files import atomic_path
+from earmark.files import atomic_path, make_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -53,7 +53,7 @@ def save(figure: "Figure", path: str | os.PathLike[str]) -> Path:
     'empty.png'
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     with atomic_path(target) as part:
         figure.savefig(part, dpi=110)
     return target

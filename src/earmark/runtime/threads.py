@@ -25,6 +25,8 @@ from earmark.runtime.cores import n_cores
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+MAX_THREADS = 1024  # more than cores of a machine; with some ten thousand, threads cannot start
+
 _starting = Lock()
 
 
@@ -139,14 +141,16 @@ def share_items(items: Iterable[Item], n_readers: int) -> list[Iterator[Item]]:
 
 
 def check_threads(threads: int) -> int:
-    """Return the number of threads, or raise `SettingError` unless it is 0 or more.
+    """Return the number of threads, or raise `SettingError` unless it is 0 to `MAX_THREADS`.
 
     >>> check_threads(2)
     2
     """
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+    is_number = isinstance(threads, int) and not isinstance(threads, bool)
+    if not is_number or not 0 <= threads <= MAX_THREADS:
         raise SettingError(
-            f"threads must be an integer of 0 or more, where 0 is one per core. Got {threads!r}."
+            f"threads must be an integer from 0 to {MAX_THREADS}, where 0 is one per core. "
+            f"Got {threads!r}."
         )
     return threads
 

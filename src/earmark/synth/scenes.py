@@ -30,12 +30,15 @@ from earmark.audio.encode import WRITERS, write_audio
 from earmark.audio.waveform import Waveform
 from earmark.config import build, read_toml
 from earmark.errors import DataError, SettingError, choose
+from earmark.files import check_folder
 from earmark.formats.events import Event, write_events
 from earmark.formats.tags import write_tags
 from earmark.runtime.processes import map_in_order
 from earmark.synth.soundbank import Bank, ProceduralBank, Soundbank
 from earmark.synth.sounds import NOISES, Rng
 
+MAX_SAMPLES = 2**28  # of a scene, which is made in memory: 2.3 hours at 32 kHz
+MAX_RATE = 10_000_000  # Hz
 _FADE = 0.005  # seconds at both ends of an event, against clicks
 _PEAK = 0.99  # of full scale; what 16 bits round up must still fit
 _CLEAN_DB = 40.0  # by which the background of a clean scene is lower
@@ -84,8 +87,15 @@ class SceneConfig:
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise SettingError(f"{name} must be (minimum, maximum). Got {(low, high)!r}.")
         checks = {
-            "sample_rate": (self.sample_rate >= 8000, "8000 Hz or more"),
-            "duration": (0 < self.duration < math.inf, "above 0 s"),
+            "sample_rate": (
+                8000 <= self.sample_rate <= MAX_RATE,
+                f"8000 Hz or more, up to {MAX_RATE}",
+            ),
+            "duration": (
+                0 < self.duration * self.sample_rate <= MAX_SAMPLES,
+                f"above 0 s, and {MAX_SAMPLES / self.sample_rate:.0f} s at most at "
+                f"{self.sample_rate} Hz",
+            ),
             "max_overlap": (self.max_overlap >= 1, "1 or more"),
             "n_events": (
                 self.n_events[0] >= 0
@@ -222,7 +232,7 @@ def write_scenes(
         raise DataError(
             f"{out} already contains scenes. Choose another folder, or pass overwrite=True."
         )
-    audio.mkdir(parents=True, exist_ok=True)
+    check_folder(audio)
     weak.unlink(missing_ok=True)
     strong.unlink(missing_ok=True)
     write = partial(_write_scene, audio, config, seed, bank, prefix, suffix)

@@ -8,7 +8,8 @@ Conventions: everything that a training writes is in its output folder: features
 import logging
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.negatives import join_negatives, read_both_negatives
 from earmark.data.store import FeatureStore, build_store
 from earmark.errors import AudioError, DataError, EarmarkWarning, SettingError, choose
-from earmark.formats.events import event_format, read_events
+from earmark.files import locked, make_folder
+from earmark.formats.events import Event, event_format, read_events
 from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
@@ -58,6 +60,7 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 PSEUDO_LABELS = "pseudo_labels.npy"
+TRAINING_LOCK = "training.lock"
 
 
 def train(
@@ -133,12 +136,7 @@ def train(
     device = resolve_device(run.device)
     asked = chosen = _choose_settings(preset, config, overrides, settings, encoder, start)
     folder = Path(out)
-    has_checkpoint = (folder / CHECKPOINT).exists()
-    if has_checkpoint and not run.resume:
-        raise SettingError(
-            f"{folder} already contains a training; resume it with "
-            "run=RunConfig(resume=True), or choose another out=."
-        )
+    _has_checkpoint(folder, run)
     if strong is not None and teachers:
         raise SettingError("Pass strong= or teachers=, not both: each gives frame-level targets.")
     from_frames = strong is not None or teachers or chosen.training.generations > 1
@@ -176,53 +174,57 @@ def train(
     untagged, valid_untagged = read_both_negatives(
         negatives, valid_negatives, train_clips, valid_clips
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = clip_paths(train_clips, valid_clips, untagged, valid_untagged)
-    with ProgressBar("features", len(paths), shown=run.progress and is_first) as bar:
-        # Of several processes that torchrun or SLURM started, one computes and the others wait.
-        store = build_store(
-            Path(run.store) if run.store else folder / "features",
-            paths,
-            chosen.features,
-            scheduler=run.scheduler,
-            progress=lambda done, total: bar.move_to(done),
-            wait=True,
+    with _alone_in(folder):
+        has_checkpoint = _has_checkpoint(folder, run)
+        paths = clip_paths(train_clips, valid_clips, untagged, valid_untagged)
+        with ProgressBar("features", len(paths), shown=run.progress and is_first) as bar:
+            # Of several processes that torchrun or SLURM started, one computes and the others wait.
+            store = build_store(
+                Path(run.store) if run.store else folder / "features",
+                paths,
+                chosen.features,
+                scheduler=run.scheduler,
+                progress=lambda done, total: bar.move_to(done),
+                wait=True,
+            )
+        if is_first:
+            _check_features(list(paths), store)
+        train_clips, valid_clips = (readable(part, store) for part in (train_clips, valid_clips))
+        train_clips, valid_clips = join_negatives(
+            train_clips, valid_clips, untagged, valid_untagged, store
         )
-    if is_first:
-        _warn_unreadable(list(paths), store)
-    train_clips, valid_clips = (readable(part, store) for part in (train_clips, valid_clips))
-    train_clips, valid_clips = join_negatives(
-        train_clips, valid_clips, untagged, valid_untagged, store
-    )
-    store = store.with_excerpts({**train_clips.excerpts, **valid_clips.excerpts})
-    chosen = replace(
-        chosen.for_classes(len(train_clips.labels)),
-        features=with_statistics(chosen.features, store, train_clips)
-        if start is None
-        else start.feature_config,
-        training=chosen.training.for_clips(len(train_clips)),
-    )
-    if start is not None:
-        check_origin(chosen.model, start)
-    pseudo_labels = folder / PSEUDO_LABELS if teachers else None
-    if pseudo_labels is not None and is_first:
-        write_pseudo_labels(
-            pseudo_labels, teachers, store, train_clips, chosen, device, keep=has_checkpoint
+        store = store.with_excerpts({**train_clips.excerpts, **valid_clips.excerpts})
+        chosen = replace(
+            chosen.for_classes(len(train_clips.labels)),
+            features=with_statistics(chosen.features, store, train_clips)
+            if start is None
+            else start.feature_config,
+            training=chosen.training.for_clips(len(train_clips)),
         )
+        chosen.model.check_parameters()
+        if start is not None:
+            check_origin(chosen.model, start)
+        pseudo_labels = folder / PSEUDO_LABELS if teachers else None
+        if pseudo_labels is not None and is_first:
+            write_pseudo_labels(
+                pseudo_labels, teachers, store, train_clips, chosen, device, keep=has_checkpoint
+            )
 
-    # Training, then a decoding tuned on the validation tags.
-    job = Job(folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run, origin)
-    if is_first:
-        _log_plan(job, asked.training.max_epochs)
-    logger.debug("device %s, settings %s", device, chosen.to_dict())
-    fitted = run_job(job)
-    detector = Detector(build_bundle(job.record(store), fitted, store, device), device)
-    if is_first:
-        detector.save(folder / MODEL)
-        plot_epochs(folder)
-    if is_first and run.report:
-        report_classes(detector.bundle)
-    return detector
+        # Training, then a decoding tuned on the validation tags.
+        job = Job(
+            folder, store.folder, chosen, train_clips, valid_clips, pseudo_labels, run, origin
+        )
+        if is_first:
+            _log_plan(job, asked.training.max_epochs)
+        logger.debug("device %s, settings %s", device, chosen.to_dict())
+        fitted = run_job(job)
+        detector = Detector(build_bundle(job.record(store), fitted, store, device), device)
+        if is_first:
+            detector.save(folder / MODEL)
+            plot_epochs(folder)
+        if is_first and run.report:
+            report_classes(detector.bundle)
+        return detector
 
 
 def tune(
@@ -294,6 +296,8 @@ def tune(
     if strong:
         events = read_events(table)
         labelled = {"reference": [events[file] for file in clips.files]}
+        for file, own, scored_clip in zip(clips.files, labelled["reference"], scores, strict=True):
+            _check_times(file, own, scored_clip)
     if decision == "published":
         config, reference = network_of(detector.bundle), labelled.get("reference")
         tuned = tune_as_published(config, scores, clips.tags, reference, detector.bundle.decoding)
@@ -338,6 +342,32 @@ def _checked_choices(
             f"out {', '.join(['strong'] * strong + other)}."
         )
     return one_threshold
+
+
+def _has_checkpoint(folder: Path, run: RunConfig) -> bool:
+    """Return whether there is a training to resume; raise if there is, and it is not to."""
+    if not (folder / CHECKPOINT).exists():
+        return False
+    if not run.resume:
+        raise SettingError(
+            f"{folder} already contains a training; resume it with "
+            "run=RunConfig(resume=True), or choose another out=."
+        )
+    return True
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of an output folder: two trainings there would mix their files.
+
+    Of several processes that torchrun or SLURM started, the first holds it.
+    """
+    make_folder(folder)
+    if not is_first_process():
+        yield
+        return
+    with locked(folder, doing="training in", name=TRAINING_LOCK):
+        yield
 
 
 def _open_start(
@@ -481,7 +511,9 @@ def _log_plan(job: "Job", max_epochs: int) -> None:
         )  # fmt: skip
 
 
-def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
+def _check_features(files: Sequence[str], store: FeatureStore) -> None:
+    """Warn of clips that cannot be read; raise if the features of others were damaged since."""
+    store.check([name for name in files if name in store])
     failed = [store.failed[file] for file in files if file in store.failed]
     for reason in failed:
         logger.info("Skipped: %s", reason)
@@ -492,6 +524,16 @@ def _warn_unreadable(files: Sequence[str], store: FeatureStore) -> None:
             EarmarkWarning,
             stacklevel=3,
         )
+
+
+def _check_times(file: str, events: Iterable[Event], scores: FrameScores) -> None:
+    """Raise if an event ends so far behind its recording that its table must be wrong."""
+    for event in events:
+        if event.offset > 60 + 10 * scores.duration:
+            raise DataError(
+                f"{file}: the event {event.label!r} ends at {event.offset:g} s, and the recording "
+                f"at {scores.duration:g} s; correct the table."
+            )
 
 
 def _folds_of(table: PathLike, files: Sequence[str]) -> list[str] | None:

@@ -18,9 +18,18 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from earmark.config import check_limits
 from earmark.errors import SettingError
 from earmark.frames import FrameGrid
 
+# The largest values: louder, longer and more than any recording is.
+LIMITS: dict[str, float] = {
+    **dict.fromkeys(("gain_db", "eq_db"), 200.0),
+    **dict.fromkeys(("time_shift", "time_mask"), 86_400.0),
+    **dict.fromkeys(("n_time_masks", "n_mel_masks"), 1000),
+    "mel_mask": 2**20,
+    "mixup": 1e6,
+}
 _MIXING_DB = 6.0  # largest gain, up or down, of the clip that is added
 _DB = math.log(10) / 10  # one decibel in log-mel units
 
@@ -64,6 +73,7 @@ class AugmentConfig:
         for name, value in vars(self).items():
             if not value >= 0 or math.isinf(value):
                 raise SettingError(f"augment.{name} must be 0 (off) or more. Got {value!r}.")
+        check_limits("augment.", self, LIMITS)
         if self.mixing > 1:
             raise SettingError(f"augment.mixing is a probability, at most 1. Got {self.mixing}.")
         if self.label_smoothing >= 1:

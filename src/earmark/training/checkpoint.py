@@ -7,14 +7,15 @@ one before. A checkpoint contains no code. Old ones are patched forward when the
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from earmark.errors import SettingError
+from earmark.config import build
+from earmark.errors import DataError, SettingError, refusing
 from earmark.files import atomic_write
 from earmark.tensors import load_tensors, save_tensors
 
@@ -113,14 +114,20 @@ class Checkpoint:
         """Read the checkpoint in `folder`; raise if it does not meet the requirements."""
         path = folder / CHECKPOINT
         text, tensors = load_tensors(path, "checkpoint")
-        values = json.loads(text)
-        written_with = values["about"]
+        with refusing(f"{path} is not a usable checkpoint", DataError, "Train again."):
+            saved = cls._of(json.loads(text), tensors)
+        written_with = saved.requirements
         for what, wanted in (requirements or {}).items():
             if written_with.get(what) != wanted:
                 raise SettingError(
                     f"{path} was written with another {what}; resume with the original one, or "
                     f"train into another folder. Got {wanted}, not {written_with.get(what)}."
                 )
+        return saved
+
+    @classmethod
+    def _of(cls, values: Mapping[str, Any], tensors: Weights) -> "Checkpoint":
+        """Return the checkpoint that a file describes; whatever is wrong with it raises."""
         groups: dict[str, dict[str, Tensor]] = {}
         adam: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
@@ -133,7 +140,7 @@ class Checkpoint:
         state = _read_state(values["state"])
         # Before the first epoch, old checkpoints have the initial weights there.
         best = [groups[name] for name in map(_member, range(len(state.history))) if name in groups]
-        return cls(state, groups["model"], best, groups.get(_EMA, {}), adam, written_with)
+        return cls(state, groups["model"], best, groups.get(_EMA, {}), adam, dict(values["about"]))
 
 
 def _member(number: int) -> str:
@@ -165,8 +172,11 @@ def _read_state(values: dict[str, Any]) -> State:
     for name in ("best_loss", "best_epoch", "finished"):
         values.pop(name, None)
     unknown = {"valid_map": math.nan, "valid_f1": math.nan}
-    history = [Epoch(**(unknown | row)) for row in values.pop("history")]
-    return State(history=history, **values)
+    history = [build(Epoch, "history", unknown | dict(row)) for row in values.pop("history")]
+    state = replace(build(State, "state", values), history=history)
+    if min(state.epoch, state.step, state.n_clips) < 0:
+        raise SettingError(f"its state has a negative number. Got {state}.")
+    return state
 
 
 def write_history(path: Path, history: Sequence[Epoch]) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 
 import torch
 
+from earmark.config import MAX_INTEGER, check_limits
 from earmark.data.batches import CLASS_ORDERS
 from earmark.errors import SettingError, choose
 
@@ -25,6 +26,19 @@ CHECKPOINTS = ("best", "last")
 MONITORS = ("loss", "map", "f1")
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "64-true", "auto")
 PSEUDO_LABELS = ("events", "scores")
+# The largest values: beyond, numbers do not fit, or threads cannot be started.
+LIMITS: dict[str, float] = {
+    "seed": MAX_INTEGER - 1,
+    "threads": 1024,
+    **dict.fromkeys(("members", "generations"), 1000),
+    **dict.fromkeys(
+        ("batch_size", "micro_batch", "max_epochs", "min_steps", "patience", "class_ratio"), 2**31
+    ),
+    **dict.fromkeys(("plateau", "decay_epochs"), 2**31),
+    **dict.fromkeys(("warmup", "checkpoint_seconds"), 1e9),
+    **dict.fromkeys(("learning_rate", "gradient_clip", "weight_decay", "contrast_weight"), 1e6),
+    "kept_rate": 1e6,
+}
 
 
 @dataclass(frozen=True)
@@ -162,6 +176,7 @@ class TrainingConfig:
         for name in rest:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"training.{name} must be 0 or more. Got {getattr(self, name)}.")
+        check_limits("training.", self, LIMITS)
         for name in ("frame_loss_weight", "level_loss_weight"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingError(f"training.{name} must be 0 to 1. Got {getattr(self, name)}.")

@@ -45,7 +45,7 @@ from earmark.data.batches import (
 from earmark.data.features import Normalise
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import FeatureStore
-from earmark.errors import SettingError
+from earmark.errors import DataError, SettingError, refusing
 from earmark.nn.layers import MaskedBatchNorm
 from earmark.nn.loss import clip_loss, contrast_loss, frame_loss
 from earmark.nn.network import Network, Prediction
@@ -222,10 +222,11 @@ class _Trainer:
     def resume(self) -> None:
         """Continue from the checkpoint."""
         saved = Checkpoint.read(self.job.out, self.requirements)
-        self.state, self.best = saved.state, list(saved.best)
-        self.model.load_state_dict(dict(saved.model))
-        self.inner.load_state_dict(self.inner.state_dict() | {"state": saved.optimizer})
-        self.ema.load(saved.ema)
+        with refusing(f"The checkpoint in {self.job.out} is not of this network", DataError):
+            self.state, self.best = saved.state, list(saved.best)
+            self.model.load_state_dict(dict(saved.model))
+            self.inner.load_state_dict(self.inner.state_dict() | {"state": saved.optimizer})
+            self.ema.load(saved.ema)
         if self.fabric.is_global_zero:  # it may have been killed before it wrote the table
             write_history(self.job.out / HISTORY, self.state.history)
             logger.info("Resuming at epoch %d, step %d.", self.state.epoch, self.state.step)

@@ -14,7 +14,7 @@ from typing import Any
 
 from earmark.data.manifest import Manifest
 from earmark.data.store import Excerpt, FeatureStore
-from earmark.errors import DataError
+from earmark.errors import DataError, refusing
 from earmark.files import atomic_write
 from earmark.training.settings import Settings
 
@@ -89,7 +89,8 @@ class RunRecord:
                 f"There is no {RECORD} in {folder}: pass the output folder of a training. If an "
                 "older Earmark trained there, resume the training, which writes its model."
             )
-        try:
+        advice = "Resume the training, which writes it again."
+        with refusing(f"{path} is damaged", DataError, advice):
             values = json.loads(path.read_text(encoding="utf-8"))
             valid = values.pop("valid")
             excerpts = {name: Excerpt(*part) for name, part in valid.pop("excerpts").items()}
@@ -102,10 +103,6 @@ class RunRecord:
                 "attribution": tuple(values["attribution"]),
             }
             return cls(**values)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"{path} is damaged: {error}. Resume the training, which writes it again."
-            ) from None
 
     def open_store(self) -> FeatureStore:
         """Open the features of the validation clips."""

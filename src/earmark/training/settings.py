@@ -285,7 +285,7 @@ def _parse(text: str) -> Any:
     """Read a value as TOML does; anything that is not a TOML value is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also a number of too many digits, or too many levels
         return text
 
 

@@ -1,0 +1,90 @@
+"""Bad input: every reader answers damaged and crafted files with a result or one of our errors.
+
+The short form of `make faults`: a few cases of a fixed seed per reader, and all files that once
+failed, which are kept in tests/data/bad_input/READER/.
+"""
+
+import shutil
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from faults.bad_input import cases, outcome_of
+from faults.mutation import change_json, change_text, change_values
+from faults.readers import READERS
+from faults.results import Results
+
+KEPT = Path(__file__).parent / "data" / "bad_input"
+N_CASES = {"model": 8, "onnx": 5, "events": 40}  # the slow ones; 25 of all others
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", READERS)
+def test_a_reader_reads_good_files_and_answers_bad_ones_with_a_result_or_an_error(name, tmp_path):
+    good = tmp_path / "first"
+    good.mkdir()
+    for path in READERS[name].make(good):
+        assert outcome_of(READERS[name].read, path) == ("result", ""), path
+    shutil.rmtree(good)
+    answers = []
+    for number, path, _ in cases(name, 0, 21, tmp_path):
+        outcome, reason = outcome_of(READERS[name].read, path)
+        assert outcome in ("result", "error"), f"case {number}: {reason}"
+        answers.append(outcome)
+        if len(answers) == N_CASES.get(name, 25):
+            break
+    assert "error" in answers
+
+
+KEPT_FILES = sorted(path for path in KEPT.rglob("*") if path.is_file())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kept", KEPT_FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_a_file_that_once_failed_is_answered(kept, tmp_path):
+    reader = READERS[kept.parent.name]
+    by_name = {path.name: path for path in reader.make(tmp_path)}
+    number, _, name = kept.name.partition("-")
+    assert number.isdigit()
+    shutil.copyfile(kept, by_name[name])
+    outcome, reason = outcome_of(reader.read, by_name[name])
+    assert outcome in ("result", "error"), reason
+
+
+def test_an_exception_of_another_kind_is_found():
+    def read(path):
+        raise KeyError(path)
+
+    assert outcome_of(read, Path("x"))[0] == "foreign"
+
+
+def test_a_case_is_the_same_whenever_it_is_made(tmp_path):
+    made = []
+    for folder in (tmp_path / "1", tmp_path / "2"):
+        folder.mkdir()
+        made.append([content for *_, content in islice(cases("tables", 3, 0, folder), 5)])
+    assert made[0] == made[1]
+
+
+def test_a_run_that_was_stopped_continues_with_the_next_case(tmp_path):
+    first = Results(tmp_path / "input.json", 0, {"memory_bytes": 1})
+    for outcome in ("result", "error", "error"):
+        first.of("audio").add(outcome)
+    first.save()
+    again = Results(tmp_path / "input.json", 0, {})
+    assert (again.of("audio").done, again.of("audio").outcomes["error"]) == (3, 2)
+    assert Results(tmp_path / "input.json", 1, {}).n_cases == 0, "another seed is another run"
+
+
+def test_values_and_texts_are_changed():
+    import json
+    import random
+
+    values = {"labels": ["dog", "cat"], "rate": 8000}
+    changed = [change_values(random.Random(seed), values) for seed in range(20)]
+    assert sum(own != values for own in changed) > 15
+    assert values == {"labels": ["dog", "cat"], "rate": 8000}, "the original stays"
+    text = json.dumps(values)
+    assert change_json(random.Random(3), text) != text
+    assert change_text(random.Random(3), "a\tb\n") != "a\tb\n"
