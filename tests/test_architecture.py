@@ -32,9 +32,9 @@ LAYERS = {
     "encoders": "errors",
     "data": "errors config files frames runtime audio formats encoders",
     "nn": "errors config frames runtime pooling",
-    "metrics": "errors formats",
-    "plots": "errors files frames pooling formats metrics",
-    "inference": "errors config files frames tensors runtime audio formats data nn metrics",
+    "metrics": "errors config formats",
+    "plots": "errors files frames pooling formats data metrics",
+    "inference": "errors config files frames tensors runtime audio formats data nn metrics plots",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
     "experiments": "errors config files frames runtime audio synth formats data metrics plots "

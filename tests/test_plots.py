@@ -7,6 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
+from earmark.data.features import FeatureConfig
+from earmark.data.spectrogram import spectrogram
 from earmark.errors import SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
@@ -28,14 +30,19 @@ from earmark.pooling.gradients import closed_form
 NAMES = ("max", "average", "linear", "exp", "attention")
 
 
+def silence(n_frames):
+    """Return the spectrogram of some frames of silence, 20 ms each."""
+    return spectrogram([np.zeros(640 * n_frames, np.float32)], FeatureConfig())
+
+
 def draw(n_frames, stages, **settings):
     """Return the plot of a clip of `n_frames` output frames, and its levels."""
     rng = torch.Generator().manual_seed(0)
     x = torch.rand(1, n_frames, 2, generator=rng)
     _, levels = Pooling("linear", stages)(x, return_stages=True)
     settings.setdefault("lengths", stages)
-    log_mel = torch.zeros(4 * n_frames, 80)
-    figure = plot_hierarchy(log_mel, FrameGrid(50), levels, FrameGrid(12.5), "bell", 1, **settings)
+    seen = silence(4 * n_frames)
+    figure = plot_hierarchy(seen, levels, FrameGrid(12.5), "bell", 1, **settings)
     return figure, levels
 
 
@@ -66,7 +73,7 @@ def test_the_legend_of_the_levels_lies_outside_the_axes():
     assert not any(axes.get_legend() for axes in figure.axes)
     assert not any(legend.get_window_extent().overlaps(axes.bbox) for axes in figure.axes)
     names = [text.get_text() for text in legend.get_texts()]
-    assert names[:2] == ["reference", "frames"]
+    assert names[:2] == ["reference", "126 frames"]
     assert names[-1].startswith("clip ")
     assert len(set(names)) == len(names) == 6
 
@@ -79,19 +86,20 @@ def test_levels_differ_in_colour_and_grow_in_width_from_frames_on(lengths):
     assert widths == sorted(set(widths))
     assert widths[1] >= 2 * widths[0]
     assert len({patch.get_edgecolor() for patch in stairs}) == len(stairs)
+    assert stairs[-1].get_linestyle() != stairs[0].get_linestyle()
 
 
 def test_the_axes_of_levels_start_at_zero():
     figure, _ = draw(126, (5, 5, 5))
     for axes in figure.axes:
         assert axes.get_xlim() == pytest.approx((0, 10.08))
-        assert axes.get_ylim()[0] == 0
+    assert figure.axes[1].get_ylim()[0] == 0
 
 
 def test_the_lengths_of_the_stages_are_five_five_five_by_default():
     x = torch.rand(1, 125, 2)
     _, levels = Pooling("linear")(x, return_stages=True)
-    figure = plot_hierarchy(torch.zeros(500, 80), FrameGrid(50), levels, FrameGrid(12.5), "bell", 1)
+    figure = plot_hierarchy(silence(500), levels, FrameGrid(12.5), "bell", 1)
     assert figure.axes[1].get_xlim() == (0, 10)
 
 

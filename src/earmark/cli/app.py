@@ -15,17 +15,31 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from earmark.errors import EarmarkError, EarmarkWarning
 from earmark.runtime.cores import limit_spinning
 from earmark.runtime.extensions import import_extensions
 
+
+class _Group(TyperGroup):
+    """The list of commands; each has its whole sentence, on as many lines as that needs."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, own.get_short_help_str(1000)) for name, own in commands.items() if own]
+            )
+
+
 app = typer.Typer(
     name="earmark",
+    cls=_Group,
     help="Learn from clip tags alone when each sound happens.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # whose tables cut long options off at 80 columns
     pretty_exceptions_enable=False,
 )
 logger = logging.getLogger("earmark")

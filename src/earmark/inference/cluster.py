@@ -25,7 +25,7 @@ from earmark.inference.detector import (
     collect_results,
     name_recordings,
 )
-from earmark.inference.model_file import BUNDLED
+from earmark.inference.model_file import BUNDLED, model_path
 from earmark.inference.onnx_file import open_bundle
 from earmark.runtime.cluster import Cluster, map_on_cluster
 
@@ -65,7 +65,7 @@ class ModelSource:
             bundle = bundle.with_encoder(encoder)
         for config in bundle.feature_configs:
             check_known_to_others(config)
-        bundled = Path(path).resolve() == BUNDLED.resolve()
+        bundled = model_path(path).resolve() == BUNDLED.resolve()
         return cls(
             "" if bundled else str(Path(path).absolute()),
             _sha256(Path(path)),

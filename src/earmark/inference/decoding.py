@@ -40,7 +40,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from earmark.errors import SettingError, choose
+from earmark.config import repr_of_changes
+from earmark.errors import SettingError, choose, listed
 from earmark.formats.events import Event
 from earmark.frames import Floats, FrameGrid, FrameScores, Indices, Reals
 from earmark.inference.runs import Mask, find_runs, majority, run_sums
@@ -75,6 +76,8 @@ class Rule:
     clip_threshold: float = 0.0
     segment: float = 0.0
 
+    __repr__ = repr_of_changes
+
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             number = isinstance(value, Real) and not isinstance(value, bool)
@@ -108,6 +111,11 @@ class Decoding:
 
     labels: tuple[str, ...]
     rules: tuple[Rule, ...]
+
+    def __repr__(self) -> str:
+        n_rules = len(set(self.rules))
+        rules = repr(self.rules[0]) if n_rules == 1 else f"{n_rules} different rules"
+        return f"Decoding({len(self.labels)} classes: {listed(self.labels)}; {rules})"
 
     def __post_init__(self) -> None:
         for name in ("labels", "rules"):

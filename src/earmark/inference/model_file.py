@@ -22,7 +22,7 @@ from torch import Tensor
 from earmark.config import build
 from earmark.data.encoded import encoder_file, encoder_sha256
 from earmark.data.features import FeatureConfig
-from earmark.errors import BundleError, EarmarkError, SettingError, choose
+from earmark.errors import BundleError, EarmarkError, SettingError, choose, listed
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
 from earmark.inference.member import WINDOW, Member
@@ -33,6 +33,7 @@ from earmark.tensors import checksum, load_tensors, save_tensors
 FORMAT = 4  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
 BUNDLED = Path(__file__).parents[1] / "models" / f"everyday{SUFFIX}"  # the pretrained model
+MODELS = {"everyday": BUNDLED}  # name -> a model that comes with Earmark
 
 Item = TypeVar("Item")
 
@@ -111,6 +112,12 @@ class Bundle:
                     f"{len(self.labels)} labels, {n_classes} classes, a decoding of "
                     f"{len(self.decoding.labels)}."
                 )
+
+    def __repr__(self) -> str:
+        n_parameters = sum(member.n_parameters for member in self.members)
+        networks = "1 network" if len(self.members) == 1 else f"{len(self.members)} networks"
+        classes = f"{len(self.labels)} classes: {listed(self.labels)}"
+        return f"Bundle({classes}; {networks}, {n_parameters:,} parameters)"
 
     @property
     def feature_config(self) -> FeatureConfig:
@@ -270,13 +277,29 @@ def _content(bundle: Bundle) -> tuple[str, dict[str, Tensor]]:
     return about, weights
 
 
+def model_path(model: str | os.PathLike[str]) -> Path:
+    """Return the path of a model file, which may be given by the name of a bundled model.
+
+    >>> model_path("everyday").name
+    'everyday.earmark'
+    """
+    path = Path(model)
+    return path if path.exists() else MODELS.get(os.fspath(model), path)
+
+
 def load_bundle(path: str | os.PathLike[str]) -> Bundle:
-    """Read a model file of this or an older format; a damaged one is refused."""
-    source = Path(path)
+    """Read a model file of this or an older format; a damaged one is refused.
+
+    Args:
+        path: of the file, or the name of a bundled model, a key of `MODELS`.
+    """
+    source = model_path(path)
     if source.is_dir():
         raise BundleError(f"{source} is a folder; name the model file in it, as model{SUFFIX}.")
     if not source.exists():
-        raise BundleError(f"There is no model file {source}.")
+        raise BundleError(
+            f"There is no model file {source}. The bundled model has the name {', '.join(MODELS)}."
+        )
     text, weights = load_tensors(source, "model", BundleError)
     try:
         values = json.loads(text)

@@ -40,7 +40,7 @@ Tags = Mapping[str, Collection[str]]
 N_POINTS = 21  # of a curve over the scores of events, at most
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FalseEventScores(GroupedScores):
     """False events per minute and the share of recordings with any, under `false_events`.
 

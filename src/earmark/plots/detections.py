@@ -12,7 +12,7 @@ from earmark.formats.event_table import Event
 from earmark.formats.names import name_inside
 from earmark.frames import FrameScores
 from earmark.plots.figure import new_figure, save
-from earmark.plots.network import plot_detection
+from earmark.plots.recording import plot_detection
 
 
 class DetectionPlots:
@@ -46,12 +46,10 @@ class DetectionPlots:
         if scores is None:
             raise DataError(f"Cannot draw {name}: its frame-level scores were not kept.")
         if self._classes is not None:
-            columns = [scores.labels.index(label) for label in self._classes]
-            labels = [scores.labels[column] for column in columns]
-            scores = FrameScores(scores.scores[:, columns], labels, edges=scores.edges)
+            scores = scores.select(self._classes)
         try:
             return save(
-                plot_detection(scores, estimate=events),
+                plot_detection(scores, estimate=events, title=name),
                 self._folder / f"{name_inside(name)}.png",
             )
         except OSError as error:

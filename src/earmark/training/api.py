@@ -25,7 +25,7 @@ from earmark.formats.tables import read_table
 from earmark.frames import FrameScores
 from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector, name_recordings
-from earmark.inference.model_file import Bundle
+from earmark.inference.model_file import Bundle, model_path
 from earmark.inference.tuning import (
     TuningResult,
     calibrated,
@@ -345,9 +345,10 @@ def _open_start(
     """Return the model to start from, if there is one, and what identifies it."""
     if start_from is None:
         return None, None
-    start = open_origin(Path(start_from))
+    path = model_path(start_from)
+    start = open_origin(path)
     start = start if encoder is None else start.with_encoder(encoder)
-    return start, Origin.read(Path(start_from))
+    return start, Origin.read(path)
 
 
 def _with_credits(run: RunConfig, start: Bundle | None) -> RunConfig:

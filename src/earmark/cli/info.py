@@ -1,0 +1,47 @@
+"""The command `earmark info`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from earmark.cli.app import JsonOption, app, print_json
+from earmark.errors import SettingError
+
+
+@app.command()
+def info(
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Model file, or everyday, the bundled pretrained model, which is the default."
+        ),
+    ] = None,
+    attribution: Annotated[
+        bool,
+        typer.Option("--attribution", help="Print the licence and whose recordings it learned."),
+    ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print every setting and the rule of every class.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what a model detects, how it was trained and tuned, and how good it is."""
+    from earmark.inference.description import describe_bundle, summarise_bundle
+    from earmark.inference.model_file import BUNDLED, model_path
+    from earmark.inference.onnx_file import open_bundle
+    from earmark.training.settings import name_preset
+
+    if attribution + details + as_json > 1:
+        raise SettingError("--attribution, --details and --json exclude each other; pass one.")
+    path = model_path(model or BUNDLED)
+    about = open_bundle(path).describe()
+    if as_json:
+        print_json(about)
+    elif attribution:
+        print("\n".join([about["licence"] or "licence: not stated", *about["attribution"]]))
+    elif details:
+        print(f"{path}: {describe_bundle(about)}")
+    else:
+        name = f"{BUNDLED.stem}, the bundled model" if path == BUNDLED else path
+        print(f"{name}\n{summarise_bundle(about, name_preset(about))}")
