@@ -13,7 +13,7 @@ ROWS = (
     ("plots",),
     ("inference",),
     ("training",),
-    ("experiments",),
+    ("reports", "experiments"),
     ("cli",),
 )
 TRAIN = ("cli", "training", "formats", "data", "audio", "data", "training", "nn", "pooling",

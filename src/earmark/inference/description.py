@@ -7,7 +7,7 @@ from typing import Any
 from earmark.data.features import OF_LOG_MELS
 
 NAMES = 13  # characters for the names of a summary
-MOST = 10  # lines for one of them
+MOST = 10  # lines for the classes; others have 2
 CUT = " ... (--details)"
 
 
@@ -86,11 +86,17 @@ def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> str:
 
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
     >>> print(summarise_bundle(load_bundle(BUNDLED).describe(), "best").splitlines()[-1])
-    attribution  708 recordings
+    attribution  426 recordings (--attribution lists them)
     """
     training, tuning, labels = about["training"], about["tuning"], about["labels"]
     of_validation = training.get("classes") or {}
+    classes = ", ".join(
+        label + (f" {of_validation[label]['f1']:.2f}" if _has_f1(of_validation, label) else "")
+        for label in labels
+    )
+    what = ", with F1 of their tags in validation" if of_validation else ""
     parts = {
+        "classes": f"{len(labels)}{what}: {classes}",
         "networks": _networks(about),
         "preset": preset,
         "features": "; ".join(_features(own) for own in about["features"]),
@@ -99,22 +105,16 @@ def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> str:
         "decided by": _rules(about["decoding"]),
         "tuned on": _tuning(tuning),
         "false events": _false_events(tuning),
-        "classes": ", ".join(
-            label + (f" {of_validation[label]['f1']:.2f}" if _has_f1(of_validation, label) else "")
-            for label in labels
-        ),
         "licence": about["licence"] or "not stated",
-        "attribution": _count_credits(about["attribution"]),
+        "attribution": _count_credits(about["attribution"])
+        + (" (--attribution lists them)" if about["attribution"] else ""),
     }
-    if of_validation:
-        parts["classes"] = f"{len(labels)}, with F1 of their tags in validation: {parts['classes']}"
-    else:
-        parts["classes"] = f"{len(labels)}: {parts['classes']}"
     lines = []
     for name, text in parts.items():
         own = textwrap.wrap(text, 80 - NAMES, break_long_words=False, break_on_hyphens=False)
-        lines += [f"{name if not n else '':{NAMES}}{line}" for n, line in enumerate(own[:MOST])]
-        if own[MOST:]:
+        most = MOST if name == "classes" else 2
+        lines += [f"{name if not n else '':{NAMES}}{line}" for n, line in enumerate(own[:most])]
+        if own[most:]:
             lines[-1] = f"{lines[-1][: 80 - len(CUT)]}{CUT}"
     return "\n".join(lines)
 

@@ -15,10 +15,10 @@ horizontal axis is seconds unless a title states otherwise.
 """
 
 from earmark.plots.detections import DetectionPlots
-from earmark.plots.evaluation import draw_evaluation
+from earmark.plots.evaluation import draw_evaluation, evaluation_figures
 from earmark.plots.figure import check_format, save
 from earmark.plots.network import plot_gradients, plot_hierarchy, plot_history
-from earmark.plots.recording import plot_detection, plot_detections
+from earmark.plots.recording import plot_detection, plot_detections, plot_events
 from earmark.plots.runs import plot_effects, plot_predictions, plot_runs
 from earmark.plots.scores import (
     plot_class_scores,
@@ -33,11 +33,13 @@ __all__ = [
     "DetectionPlots",
     "check_format",
     "draw_evaluation",
+    "evaluation_figures",
     "plot_class_scores",
     "plot_confusion",
     "plot_detection",
     "plot_detections",
     "plot_effects",
+    "plot_events",
     "plot_false_events",
     "plot_gradients",
     "plot_hierarchy",

@@ -102,6 +102,50 @@ def plot_detections(
     return figure
 
 
+def plot_events(
+    spectrogram: Spectrogram,
+    reference: Sequence[Event],
+    estimate: Sequence[Event],
+    title: str = "",
+    span: tuple[float, float] | None = None,
+) -> "Figure":
+    """Draw a recording whose scores are not known: its spectrogram, and a row per class of events.
+
+    Args:
+        spectrogram: of the recording.
+        reference: the events that are there.
+        estimate: the events that were detected.
+        title: of the figure.
+        span: the part to draw, in seconds; by default all of the spectrogram.
+
+    >>> from earmark.data.features import FeatureConfig
+    >>> from earmark.data.spectrogram import spectrogram
+    >>> silence = spectrogram([np.zeros(32000, np.float32)], FeatureConfig())
+    >>> figure = plot_events(silence, [Event(0, 1, "dog")], [Event(0, 0.5, "cat")])
+    >>> [text.get_text() for text in figure.axes[1].get_yticklabels()]
+    ['cat', 'dog']
+    """
+    labels = sorted({event.label for event in (*reference, *estimate)})
+    height = 0.4 + 0.4 * len(labels)
+    figure = new_figure(figsize=(9, 4 + height))
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, height))
+    draw_spectrogram(top, spectrogram)
+    for events, shift, style in (
+        (reference, 0.0, {"color": SAND, "label": "reference", "height": 0.9}),
+        (estimate, 0.2, {"color": RED, "label": "estimate", "height": 0.25}),
+    ):
+        for event in events:
+            row = labels.index(event.label) + shift
+            bottom.barh(row, event.offset - event.onset, left=event.onset, **style)
+    bottom.set_yticks(range(len(labels)), [plain_text(label) for label in labels])
+    bottom.set(ylim=(len(labels) - 0.4, -0.6), xlabel="seconds")
+    bottom.set_xlim(span or (spectrogram.start, spectrogram.end))
+    add_legend(figure, [bottom], "outside lower center")
+    if title:
+        figure.suptitle(plain_text(title))
+    return figure
+
+
 def draw_spectrogram(axes: "Axes", spectrogram: Spectrogram) -> None:
     """Draw a spectrogram with its frequencies in Hz; the y axis counts mels, whose lines are even.
 

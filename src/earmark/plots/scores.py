@@ -115,13 +115,16 @@ def plot_psd_roc(overall: Curve, classes: Mapping[str, Curve], max_efpr: float) 
 
 
 def plot_false_events(
-    curves: Mapping[str, Sequence[RecallPoint]], setting: str = "sensitivity"
+    curves: Mapping[str, Sequence[RecallPoint]],
+    setting: str = "sensitivity",
+    minutes: str = "negatives",
 ) -> "Figure":
     """Draw recall over false events per minute, one curve per system.
 
     Args:
         curves: name of a system -> its points; see `earmark.metrics.false_events`.
         setting: name of what differs between points; its value is written at points of the first.
+        minutes: what the false events are counted in.
 
     >>> points = [RecallPoint(0.0, per_minute=2.0, recordings=0.1, clip_recall=0.7)]
     >>> plot_false_events({"mine": points}).axes[0].get_xlabel()
@@ -145,7 +148,7 @@ def plot_false_events(
                 f"{point.setting:.2g}", at, (4, -10), textcoords="offset points", fontsize=7
             )
     axes.set(
-        xlabel="false events per minute of negatives",
+        xlabel=f"false events per minute of {minutes}",
         ylabel="recall",
         xlim=(0, None),
         ylim=(0, 1.02),
