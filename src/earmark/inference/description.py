@@ -159,15 +159,15 @@ def _training(training: Mapping[str, Any]) -> str:
     return (
         f"{training['n_train']:,} clips"
         + (f", {negatives:,} of them negatives" if negatives else "")
-        + f", {training.get('supervision', 'weak')} labels; {training['n_epochs']} epochs, best "
-        f"{training['best_epoch']}"
+        + f", {training.get('supervision', 'weak')} labels; {training.get('n_epochs', '?')} epochs"
+        f", best {training.get('best_epoch', '?')}"
         + (f", {training['seconds'] / 60:.0f} minutes" if "seconds" in training else "")
         + ("" if training.get("finished", True) else "; not finished")
     )
 
 
 def _validation(training: Mapping[str, Any]) -> str:
-    if "best_valid_map" not in training:
+    if "n_valid" not in training or "best_valid_map" not in training:
         return "not recorded"
     return (
         f"{training['n_valid']:,} clips: mAP {training['best_valid_map']:.3f}, F1 "
@@ -191,8 +191,8 @@ def _rules(decoding: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _tuning(tuning: Mapping[str, Any]) -> str:
-    if "n_clips" not in tuning:
-        return f"{tuning.get('supervision', 'none')}: thresholds are not tuned"
+    if "score" not in tuning:
+        return f"{tuning.get('supervision', 'none')}: how is not recorded"
     text = (
         f"{tuning['n_clips']:,} clips, {tuning['supervision']} labels, for "
         f"{tuning['objective'].replace('_', ' ')}: {tuning['score']:.3f}"

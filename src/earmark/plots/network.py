@@ -201,4 +201,5 @@ def plot_history(history: str | os.PathLike[str]) -> "Figure":
     for axes in panels:
         axes.legend()
         axes.grid(alpha=0.3)
+        axes.xaxis.get_major_locator().set_params(integer=True)
     return figure

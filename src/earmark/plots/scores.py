@@ -43,8 +43,8 @@ def plot_class_scores(
         value, low, high = rows.T
         positions = np.arange(len(labels)) + (number - (len(systems) - 1) / 2) * height
         colour, hatch = COLOURS[number % len(COLOURS)], ("", "///", "...", "xxx")[number % 4]
-        name = plain_text(system)
-        axes.barh(positions, value, height, color=colour, hatch=hatch, ec="white", label=name)
+        style = {"color": colour, "hatch": hatch, "ec": "white"}
+        axes.barh(positions, value, height, label=plain_text(system), **style)
         known = ~np.isnan(rows).any(axis=1)
         # A bootstrap interval may not contain the value; the length of a bar cannot be negative.
         spread = np.maximum(0, np.stack([value - low, high - value]))[:, known]
@@ -176,7 +176,7 @@ def plot_reliability(systems: Mapping[str, Sequence[ReliabilityBin]]) -> "Figure
         style = line_style(number) | {"marker": "osD^v"[number % 5], "ms": 4, "lw": 1.2}
         axes.plot(scores, right, label=plain_text(name), **style)
     axes.set(
-        title="are scores how often events are right?",
+        title="how often events are right, by their score",
         xlabel="mean score of events",
         ylabel="share of right events",
         xlim=(0, 1),

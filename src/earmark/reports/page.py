@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Nothing may be loaded: a browser refuses what a mistake, or the name of a file, would add.
 POLICY = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'"
+PIXELS = 96  # of the page per inch of a figure
 DPI = 120  # of pictures of recordings
 
 STYLE = """
@@ -42,8 +43,8 @@ caption { padding: .25rem 0; } th, td { padding: .2rem .7rem; border-bottom: 1px
 th:first-child { text-align: left; white-space: normal; min-width: 8rem; } tr.strong > *
   { font-weight: 600; background: var(--band); }
 table.settings td { text-align: left; white-space: normal; }
-figure { margin: 1rem 0; } figure img { display: block; width: 100%; min-width: 32rem;
-  height: auto; background: #fff; } figure.chart img { max-width: 44rem; }
+figure { margin: 1rem 0; } figure img { display: block; max-width: max(100%, 32rem);
+  height: auto; background: #fff; }
 audio { width: 100%; margin: .25rem 0; }
 pre { overflow-x: auto; padding: .75rem; background: var(--band); white-space: pre-wrap; }
 summary { cursor: pointer; }
@@ -139,7 +140,7 @@ def chart(figure: "Figure", alt: str, caption: str = "") -> str:
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "earmark"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return _figure(data_uri(buffer.getvalue(), "image/svg+xml"), alt, caption, "chart")
+    return _figure(figure, data_uri(buffer.getvalue(), "image/svg+xml"), alt, caption, "chart")
 
 
 def picture(figure: "Figure", alt: str, caption: str = "") -> str:
@@ -151,12 +152,13 @@ def picture(figure: "Figure", alt: str, caption: str = "") -> str:
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="webp", dpi=DPI, pil_kwargs={"quality": 78})
-    return _figure(data_uri(buffer.getvalue(), "image/webp"), alt, caption, "picture")
+    return _figure(figure, data_uri(buffer.getvalue(), "image/webp"), alt, caption, "picture")
 
 
-def _figure(uri: str, alt: str, caption: str, kind: str) -> str:
+def _figure(figure: "Figure", uri: str, alt: str, caption: str, kind: str) -> str:
     text = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    image = f'<img src="{uri}" alt="{escape(alt)}">'
+    width, height = (round(inches * PIXELS) for inches in figure.get_size_inches())
+    image = f'<img src="{uri}" alt="{escape(alt)}" width="{width}" height="{height}">'
     return (
         f'<figure class="{kind}"><div class="wide" tabindex="0" role="region" '
         f'aria-label="{escape(alt)}">{image}</div>{text}</figure>'
