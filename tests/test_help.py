@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from earmark.cli import app
 from earmark.errors import BundleError
-from earmark.inference.description import describe_bundle, summarise_bundle
+from earmark.inference.description import describe_bundle, one_screen, summarise_bundle
 from earmark.inference.model_file import BUNDLED, MODELS, load_bundle, model_path
 from earmark.training.settings import PRESETS, name_preset
 
@@ -81,5 +81,5 @@ def test_the_preset_of_a_model_is_found_by_its_network(preset):
 
 def test_a_summary_of_a_model_without_records_says_so():
     about = load_bundle(BUNDLED).describe() | {"training": {}, "tuning": {"supervision": "none"}}
-    text = summarise_bundle(about | {"attribution": [], "licence": ""})
+    text = one_screen(summarise_bundle(about | {"attribution": [], "licence": ""}))
     assert text.count("not recorded") == 3 and text.count("not stated") == 2

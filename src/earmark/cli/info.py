@@ -27,7 +27,7 @@ def info(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a model detects, how it was trained and tuned, and how good it is."""
-    from earmark.inference.description import describe_bundle, summarise_bundle
+    from earmark.inference.description import describe_bundle, one_screen, summarise_bundle
     from earmark.inference.model_file import BUNDLED, model_path
     from earmark.inference.onnx_file import open_bundle
     from earmark.training.settings import name_preset
@@ -44,4 +44,5 @@ def info(
         print(f"{path}: {describe_bundle(about)}")
     else:
         name = f"{BUNDLED.stem}, the bundled model" if path == BUNDLED else path
-        print(f"{name}\n{summarise_bundle(about, name_preset(about))}")
+        print(f"{name}\n{one_screen(summarise_bundle(about, name_preset(about)))}")
+        print("more: --details, --attribution, --json")

@@ -40,7 +40,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from earmark.config import repr_of_changes
 from earmark.errors import SettingError, choose, listed
 from earmark.formats.events import Event
 from earmark.frames import Floats, FrameGrid, FrameScores, Indices, Reals
@@ -75,8 +74,6 @@ class Rule:
     max_gap: float = 0.0
     clip_threshold: float = 0.0
     segment: float = 0.0
-
-    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

@@ -77,16 +77,16 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> str:
-    """Return what `Bundle.describe` returns on one screen of 80 columns.
+def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> dict[str, str]:
+    """Return what `Bundle.describe` returns in few words: name of a part -> what is to say of it.
 
     Args:
         about: the description.
         preset: name of the preset that it was trained with.
 
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
-    >>> print(summarise_bundle(load_bundle(BUNDLED).describe(), "best").splitlines()[-1])
-    attribution  426 recordings (--attribution lists them)
+    >>> summarise_bundle(load_bundle(BUNDLED).describe(), "best")["features"]
+    '80 log-mels, 50 to 14000 Hz, every 20 ms, at 32000 Hz'
     """
     training, tuning, labels = about["training"], about["tuning"], about["labels"]
     of_validation = training.get("classes") or {}
@@ -106,9 +106,18 @@ def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> str:
         "tuned on": _tuning(tuning),
         "false events": _false_events(tuning),
         "licence": about["licence"] or "not stated",
-        "attribution": _count_credits(about["attribution"])
-        + (" (--attribution lists them)" if about["attribution"] else ""),
+        "attribution": _count_credits(about["attribution"]),
     }
+    return {name: text for name, text in parts.items() if text}
+
+
+def one_screen(parts: Mapping[str, str]) -> str:
+    """Return a summary as text of 80 columns; what is too long for a screen is cut, and says so.
+
+    >>> print(one_screen({"classes": "2: cat, dog", "licence": "MIT"}))
+    classes      2: cat, dog
+    licence      MIT
+    """
     lines = []
     for name, text in parts.items():
         own = textwrap.wrap(text, 80 - NAMES, break_long_words=False, break_on_hyphens=False)

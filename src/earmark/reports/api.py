@@ -144,7 +144,7 @@ def _parts(
     yield "Scores", tables([headlines])
     yield "Scores", bullets((*material.notes, *evaluation.warnings))
     if material.about:
-        yield "Training", f"<pre>{escape(material.about)}</pre>"
+        yield "Training", settings_table("The model", material.about)
     if material.history is not None:
         alt = "Loss of training and validation, and validation scores, over epochs."
         yield "Training", chart(plot_history(material.history), alt)

@@ -56,7 +56,7 @@ class Material:
         recordings: file name -> its sound, of those that are there.
         frame_scores: file name -> frame-level scores of the first system, as far as known.
         thresholds: label -> threshold of its frames, if there is a detector.
-        about: the model in a few lines.
+        about: the model in few words: name of a part -> what is to say of it.
         settings: section -> setting -> value.
         history: table of the epochs of a training.
         notes: what is missing, and how to get it.
@@ -68,7 +68,7 @@ class Material:
     recordings: Mapping[str, Recording]
     frame_scores: Mapping[str, FrameScores] = field(default_factory=dict)
     thresholds: Mapping[str, float] | None = None
-    about: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     history: Path | None = None
     notes: tuple[str, ...] = ()
