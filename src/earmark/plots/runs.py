@@ -35,6 +35,7 @@ def plot_runs(values: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
         axes.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(configurations)), [plain_text(x) for x in configurations])
     panels[0].invert_yaxis()
+    figure.suptitle("Dots: runs. Lines: the mean of a configuration.", fontsize="medium")
     return figure
 
 
@@ -111,6 +112,10 @@ def plot_predictions(
                 if event_label == label:
                     height = 1.04 + 0.05 * number
                     axes.plot([onset, offset], [height] * 2, color=colour, lw=3)
+                    late = onset > len(probs) * example["hop"] / 2
+                    place, side = (onset, "right") if late else (offset, "left")
+                    text = f" {plain_text(label)} "  # a grey print has no colours
+                    axes.text(place, height, text, ha=side, va="center", fontsize=6)
         axes.axhspan(1.0, 1.2, color=SAND, alpha=0.3, lw=0)
         n_frames = max(map(len, example["frame_probs"].values()))
         axes.set(ylim=(0, 1.2), yticks=(0, 0.5, 1), xlim=(0, n_frames * example["hop"]))
