@@ -1,11 +1,17 @@
 """Help, info and tables fit 80 columns, and nothing of them is cut off."""
 
+import io
 import re
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from earmark.cli import app
+from earmark.data.doctor import examine
+from earmark.data.findings import render
+from earmark.data.manifest import Manifest
 from earmark.errors import BundleError
 from earmark.inference.description import describe_bundle, one_screen, summarise_bundle
 from earmark.inference.model_file import BUNDLED, MODELS, load_bundle, model_path
@@ -35,6 +41,16 @@ def test_the_list_of_commands_has_the_whole_first_sentence_of_each():
     for command in app.registered_commands:
         sentence = " ".join(command.callback.__doc__.split("\n\n")[0].split())
         assert sentence in text
+
+
+def test_the_tables_of_doctor_cut_no_name_off():
+    label, file = "a_label_without_any_space_" * 4, "a-file-without-any-space-" * 5
+    manifest = Manifest([file], [Path("nowhere.wav")], [(label,)], [label], missing=(file,))
+    text = io.StringIO()
+    Console(file=text, width=80).print(render(examine(manifest)))
+    assert "\u2026" not in text.getvalue()
+    plain = re.sub(r"[^\w-]", "", text.getvalue())
+    assert label in plain and file in plain
 
 
 def test_info_fits_one_screen_and_names_classes_preset_decision_and_scores():

@@ -46,6 +46,14 @@ def rank_recordings(material: Material, resolution: float = 1.0) -> list[Ranked]
     Args:
         material: with recordings.
         resolution: of segments, in seconds.
+
+    >>> from pathlib import Path
+    >>> from earmark.metrics.system_output import SystemOutput
+    >>> reference = SystemOutput("reference", {"a.wav": [Event(0, 1, "dog")], "b.wav": []})
+    >>> estimate = SystemOutput("mine", {"a.wav": [], "b.wav": []})
+    >>> recordings = {name: Recording(Path(name)) for name in ("a.wav", "b.wav")}
+    >>> [own.name for own in rank_recordings(Material("", reference, [estimate], recordings))]
+    ['b.wav', 'a.wav']
     """
     tags, system = material.tags, material.systems[0].with_names_of(material.tags)
     labels = system.scores.labels if system.scores is not None else ()

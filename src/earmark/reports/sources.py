@@ -60,6 +60,10 @@ class Material:
         settings: section -> setting -> value.
         history: table of the epochs of a training.
         notes: what is missing, and how to get it.
+
+    >>> reference = SystemOutput("reference", {"a.wav": [Event(0, 1, "dog")]})
+    >>> Material("Dogs", reference, [reference], {}).tags
+    {'a.wav': ('dog',)}
     """
 
     title: str
@@ -115,6 +119,11 @@ def read_run(
         reference: table of the events in its validation clips; by default their tags are used.
         audio: folder of the validation recordings, if they were moved.
         device: where to predict the validation clips.
+
+    >>> read_run("nowhere")
+    Traceback (most recent call last):
+        ...
+    earmark.errors.DataError: There is no run.json in nowhere: pass the output folder of a ...
     """
     run = Path(folder)
     record = RunRecord.read(run)
@@ -245,6 +254,11 @@ def read_tables(
         scores: folder of frame-level scores per system; all or none.
         audio: folder of the recordings.
         weak: read tables as tags, whatever their columns.
+
+    >>> read_tables("reference.tsv", [])
+    Traceback (most recent call last):
+        ...
+    earmark.errors.SettingError: reference.tsv is no output folder of a training (it has no ...
     """
     if not estimates:
         raise SettingError(
@@ -288,6 +302,12 @@ def read_tables(
 
 
 def events_of(material: Material, name: str) -> tuple[Sequence[Event], Sequence[Event]]:
-    """Return the reference events and the estimated events of a file; tags are no events."""
+    """Return the reference events and the estimated events of a file; tags are no events.
+
+    >>> reference = SystemOutput("reference", {"a.wav": [Event(0, 1, "dog")]})
+    >>> estimate = SystemOutput("mine", {"a.flac": []})
+    >>> events_of(Material("Dogs", reference, [estimate], {}), "a.wav")
+    ([Event(onset=0.0, offset=1.0, label='dog', score=None)], [])
+    """
     own = material.systems[0].with_names_of(material.tags).events or {}
     return (material.reference.events or {}).get(name, ()), own.get(name, ())
