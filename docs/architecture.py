@@ -10,9 +10,10 @@ ROWS = (
     ("config", "files", "frames", "runtime", "pooling", "encoders"),
     ("tensors", "formats", "audio"),
     ("synth", "data", "nn", "metrics"),
-    ("plots", "inference"),
+    ("plots",),
+    ("inference",),
     ("training",),
-    ("experiments",),
+    ("reports", "experiments"),
     ("cli",),
 )
 TRAIN = ("cli", "training", "formats", "data", "audio", "data", "training", "nn", "pooling",

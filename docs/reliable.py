@@ -188,7 +188,8 @@ def plot_before_and_after(path: Path) -> None:
         events = [x for x in decode_events(scores, decoding) if found[x.label]]
         systems[title] = (scores, events)
     reference = [Event(*event) for event in after.example["events"]]
-    save(plot_detections(systems, reference), path)
+    title = "A scene of real recordings, before and after self-training and new rules"
+    save(plot_detections(systems, reference, title=title), path)
 
 
 def plot_calibration(path: Path) -> None:

@@ -32,14 +32,16 @@ LAYERS = {
     "encoders": "errors",
     "data": "errors config files frames runtime audio formats encoders",
     "nn": "errors config frames runtime pooling",
-    "metrics": "errors formats",
-    "plots": "errors files frames pooling formats metrics",
-    "inference": "errors config files frames tensors runtime audio formats data nn metrics",
+    "metrics": "errors config formats",
+    "plots": "errors files frames pooling formats data metrics",
+    "inference": "errors config files frames tensors runtime audio formats data nn metrics plots",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
+    "reports": "errors files frames audio formats data metrics plots inference training",
     "experiments": "errors config files frames runtime audio synth formats data metrics plots "
     "inference training",
-    "cli": "errors files runtime synth formats data metrics plots inference training experiments",
+    "cli": "errors files runtime synth formats data metrics plots inference training reports "
+    "experiments",
 }
 LAYERS = {name: set(allowed.split()) for name, allowed in LAYERS.items()}
 

@@ -89,7 +89,7 @@ def test_training_writes_a_history_and_a_plot_of_it(home):
 
 
 def test_info_prints_the_description_of_a_model_file(home):
-    text = run("info", "run/model.earmark", cwd=home).stdout
+    text = run("info", "run/model.earmark", "--details", cwd=home).stdout
     for word in (
         "sample_rate=8000",
         "pooling=linear",
@@ -102,6 +102,18 @@ def test_info_prints_the_description_of_a_model_file(home):
     about = json.loads(run("info", "run/model.earmark", "--json", cwd=home).stdout)
     assert about["labels"] == sorted(TONES)
     assert about["features"][0]["mean"]
+
+
+def test_plot_and_report_write_what_they_say(home):
+    arguments = ("audio/valid_000.wav", "-m", "run/model.earmark", "--classes", "low", "--end", "2")
+    done = run("plot", *arguments, "--out", "p.svg", "--reference", "valid_strong.tsv", cwd=home)
+    assert done.stdout == "p.svg\n"
+    assert "<svg" in (home / "p.svg").read_text()
+    done = run("report", "run", "--bootstrap", 0, "--clips", 0, "--title", "<T>", cwd=home)
+    assert done.stdout.startswith("report.html: ")
+    page = (home / "report.html").read_text()
+    assert "<h1>&lt;T&gt;</h1>" in page
+    assert "earmark report run --bootstrap 0 --clips 0 --title &#x27;&lt;T&gt;&#x27;" in page
 
 
 def test_models_become_one_that_detect_tune_and_info_take(home):
@@ -120,7 +132,8 @@ def test_models_become_one_that_detect_tune_and_info_take(home):
     file = "audio/valid_000.wav"
     alone, both = (run("detect", file, "-m", x, cwd=home).stdout for x in (model, "both.earmark"))
     assert alone == both  # the mean of a network with itself
-    assert run("info", "both.earmark", cwd=home).stdout.startswith("both.earmark: 2 classes, 2 net")
+    text = run("info", "both.earmark", "--details", cwd=home).stdout
+    assert text.startswith("both.earmark: 2 classes, 2 net")
     done = run("ensemble", model, model, "--out", "tuned.earmark", *table, cwd=home)
     assert done.stdout.startswith("tuned.earmark: 2 networks; tuned from weak labels")
     about = json.loads(run("info", "tuned.earmark", "--json", cwd=home).stdout)
@@ -243,8 +256,8 @@ def test_tune_from_weak_and_from_strong_labels(home):
     assert result["supervision"] == "strong"
     assert result["cross_validation"]["n_folds"] == 5
     used = "strong" if result["is_adopted"] else "weak"
-    assert f"supervision={used}" in run("info", "strong.earmark", cwd=home).stdout
-    assert "supervision=weak" in run("info", "run/model.earmark", cwd=home).stdout
+    assert f"{used} labels, for" in run("info", "strong.earmark", cwd=home).stdout
+    assert "weak labels, for" in run("info", "run/model.earmark", cwd=home).stdout
 
 
 def test_tune_leaves_the_model_file_alone_where_there_is_no_gain(home):
@@ -451,6 +464,9 @@ def test_a_signal_ends_a_training_with_the_model_of_its_best_epoch(home, tmp_pat
     [
         (["demmo"], "demmo"),
         (["info", "none.earmark"], "no model file none.earmark"),
+        (["plot", "audio/valid_000.wav", "--out", "p.jpg"], "ends in .png, .svg or .pdf"),
+        (["plot", "audio/valid_000.wav", "--reference", "train_strong.tsv"], "no file valid_000"),
+        (["report", "train_strong.tsv"], "no output folder of a training"),
         (["detect", "none.wav", "-m", "run/model.earmark"], "none.wav"),
         (["train", "--train", "none.tsv", "--audio", "audio", "--out", "x"], "none.tsv"),
         (["train", "--train", "train_weak.tsv", "--audio", "audio", "--out", "x", "--set",

@@ -13,6 +13,7 @@ PACKAGES = (
     "earmark.metrics",
     "earmark.pooling",
     "earmark.plots",
+    "earmark.reports",
     "earmark.experiments",
     "earmark.inference.tuning",
 )
@@ -43,7 +44,7 @@ def test_a_method_of_the_detector_has_an_example(name):
 
 def test_all_methods_of_the_detector_are_checked():
     expected = "load save export detect detect_each detect_files decode events"
-    expected += " frame_scores stream stream_scores tags"
+    expected += " frame_scores plot stream stream_scores tags"
     assert set(METHODS) == set(expected.split())
 
 

@@ -7,6 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
+import earmark
+from earmark.data.features import FeatureConfig
+from earmark.data.spectrogram import spectrogram
 from earmark.errors import SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
@@ -22,10 +25,16 @@ from earmark.plots import (
     plot_runs,
     save,
 )
+from earmark.plots.figure import COLOURS, line_style
 from earmark.pooling import Pooling
 from earmark.pooling.gradients import closed_form
 
 NAMES = ("max", "average", "linear", "exp", "attention")
+
+
+def silence(n_frames):
+    """Return the spectrogram of some frames of silence, 20 ms each."""
+    return spectrogram([np.zeros(640 * n_frames, np.float32)], FeatureConfig())
 
 
 def draw(n_frames, stages, **settings):
@@ -34,8 +43,8 @@ def draw(n_frames, stages, **settings):
     x = torch.rand(1, n_frames, 2, generator=rng)
     _, levels = Pooling("linear", stages)(x, return_stages=True)
     settings.setdefault("lengths", stages)
-    log_mel = torch.zeros(4 * n_frames, 80)
-    figure = plot_hierarchy(log_mel, FrameGrid(50), levels, FrameGrid(12.5), "bell", 1, **settings)
+    seen = silence(4 * n_frames)
+    figure = plot_hierarchy(seen, levels, FrameGrid(12.5), "bell", 1, **settings)
     return figure, levels
 
 
@@ -66,7 +75,7 @@ def test_the_legend_of_the_levels_lies_outside_the_axes():
     assert not any(axes.get_legend() for axes in figure.axes)
     assert not any(legend.get_window_extent().overlaps(axes.bbox) for axes in figure.axes)
     names = [text.get_text() for text in legend.get_texts()]
-    assert names[:2] == ["reference", "frames"]
+    assert names[:2] == ["reference", "126 frames"]
     assert names[-1].startswith("clip ")
     assert len(set(names)) == len(names) == 6
 
@@ -79,19 +88,20 @@ def test_levels_differ_in_colour_and_grow_in_width_from_frames_on(lengths):
     assert widths == sorted(set(widths))
     assert widths[1] >= 2 * widths[0]
     assert len({patch.get_edgecolor() for patch in stairs}) == len(stairs)
+    assert stairs[-1].get_linestyle() != stairs[0].get_linestyle()
 
 
 def test_the_axes_of_levels_start_at_zero():
     figure, _ = draw(126, (5, 5, 5))
     for axes in figure.axes:
         assert axes.get_xlim() == pytest.approx((0, 10.08))
-        assert axes.get_ylim()[0] == 0
+    assert figure.axes[1].get_ylim()[0] == 0
 
 
 def test_the_lengths_of_the_stages_are_five_five_five_by_default():
     x = torch.rand(1, 125, 2)
     _, levels = Pooling("linear")(x, return_stages=True)
-    figure = plot_hierarchy(torch.zeros(500, 80), FrameGrid(50), levels, FrameGrid(12.5), "bell", 1)
+    figure = plot_hierarchy(silence(500), levels, FrameGrid(12.5), "bell", 1)
     assert figure.axes[1].get_xlim() == (0, 10)
 
 
@@ -142,6 +152,70 @@ def test_detections_are_drawn_with_the_edges_of_their_frames_and_events():
     assert not figure.axes[0].lines
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert sorted(names) == ["estimate", "frame-level score", "reference"]
+
+
+def test_a_recording_is_drawn_with_frequencies_in_hz_scores_thresholds_and_events():
+    time = np.arange(4 * 16000) / 16000
+    wave = (0.1 * np.sin(2 * np.pi * 1000 * time)).astype(np.float32)
+    detector = earmark.load()
+    classes, reference = ["dog", "siren"], [Event(0.5, 1.0, "dog")]
+    figure = detector.plot(wave, 16000, classes=classes, reference=reference, title="a $ b")
+    top, dog, siren = figure.axes
+    assert (top.get_ylabel(), dog.get_ylabel(), siren.get_ylabel()) == ("Hz", *classes)
+    ticks = dict(zip([t.get_text() for t in top.get_yticklabels()], top.get_yticks(), strict=True))
+    loudest = top.images[0].get_array().max(axis=1).argmax()
+    assert abs(ticks["1 000"] - loudest) <= 1
+    assert siren.get_xlim() == (0, 4) and siren.get_xlabel() == "seconds"
+    assert figure.get_suptitle() == r"a \$ b"
+    heights = [line.get_ydata()[0] for line in dog.lines if line.get_label() == "threshold"]
+    assert heights == [detector.bundle.decoding["dog"].threshold]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["reference", "frame-level score", "threshold"]
+    part = detector.plot(wave, 16000, classes=["dog"], span=(1.0, 2.5))
+    assert part.axes[0].get_xlim() == (1.0, 2.5)
+    with pytest.raises(SettingError, match="a part of the recording, from 0 to 4 s"):
+        detector.plot(wave, 16000, span=(5.0, 6.0))
+    with pytest.raises(SettingError, match="did you mean 'siren'"):
+        detector.plot(wave, 16000, classes=["sirene"])
+
+
+# How colours look with no long-, middle- or short-wave cones, in linear RGB (Machado et al., 2009).
+COLOUR_BLIND = {
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+               [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+               [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+               [0.004733, 0.691367, 0.303900]],
+    "none": np.eye(3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("vision", COLOUR_BLIND)
+def test_colours_differ_for_every_reader(vision):
+    seen = []
+    for colour in COLOURS:
+        rgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+        seen.append(np.clip(np.array(COLOUR_BLIND[vision]) @ linear, 0, 1) ** (1 / 2.4))
+    for one, other in itertools.combinations(seen, 2):
+        assert np.linalg.norm(one - other) > 0.1
+
+
+def test_the_first_28_curves_differ_in_colour_or_line_style_and_neighbours_in_both():
+    styles = [tuple(line_style(number).values()) for number in range(28)]
+    assert len(set(styles)) == 28
+    for one, other in itertools.pairwise(styles):
+        assert one[0] != other[0] and one[1] != other[1]
+
+
+def test_figures_are_written_as_png_svg_and_pdf_and_nothing_else(tmp_path):
+    figure, _ = draw(126, (5, 5, 5))
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    for suffix, start in starts.items():
+        assert save(figure, tmp_path / f"x.{suffix}").read_bytes().startswith(start)
+    with pytest.raises(SettingError, match=r"ends in \.png, \.svg or \.pdf"):
+        save(figure, tmp_path / "x.jpeg")
 
 
 def test_the_history_marks_its_best_epoch(tmp_path):

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from earmark.nn.model import Model, ModelConfig
     from earmark.nn.networks import register_network
     from earmark.pooling import Pooling
+    from earmark.reports import report
     from earmark.synth.scenes import SceneConfig, make_scene, write_scenes
     from earmark.synth.soundbank import Soundbank
     from earmark.training.api import train, tune
@@ -107,6 +108,7 @@ _MODULE_OF = {
     "read_tags": "formats.tags",
     "register_encoder": "encoders",
     "register_network": "nn.networks",
+    "report": "reports",
     "segment_scores": "metrics",
     "train": "training.api",
     "tune": "training.api",
@@ -127,6 +129,7 @@ _SUBPACKAGES = (
     "nn",
     "plots",
     "pooling",
+    "reports",
     "synth",
     "training",
 )
@@ -180,6 +183,7 @@ __all__ = [  # noqa: RUF022 - the version goes last
     "read_tags",
     "register_encoder",
     "register_network",
+    "report",
     "segment_scores",
     "train",
     "tune",

@@ -6,6 +6,7 @@ type is an error too. Nothing is guessed and nothing is ignored.
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +15,25 @@ from earmark.errors import SettingError, choose
 Config = TypeVar("Config")
 
 MAX_INTEGER = 2**63  # what torch, NumPy and files can hold
+
+
+def repr_of_changes(config: Any) -> str:
+    """Return a short repr of a config: the fields that do not have their defaults.
+
+    A config class uses it as `__repr__ = repr_of_changes`.
+
+    >>> from earmark.synth.scenes import SceneConfig
+    >>> SceneConfig(duration=4.0)
+    SceneConfig(duration=4.0)
+    """
+    changed = []
+    for own in fields(config):
+        value = getattr(config, own.name)
+        default = own.default if own.default_factory is MISSING else own.default_factory()
+        if own.repr and (default is MISSING or value != default):
+            long = isinstance(value, tuple) and len(value) > 8
+            changed.append(f"{own.name}={f'({len(value)} values)' if long else repr(value)}")
+    return f"{type(config).__name__}({', '.join(changed)})"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

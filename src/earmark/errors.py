@@ -15,7 +15,7 @@ file: control characters are escaped, and long values are shortened (`shorten`),
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -175,6 +175,16 @@ class EarmarkWarning(UserWarning):
     """
 
 
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and the number of others as text, for messages and reprs.
+
+    >>> listed(["cat", "dog", "owl", "siren", "train"])
+    'cat, dog, owl and 2 more'
+    """
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
 def choose(
     kind: str,
     name: str,
@@ -207,8 +217,7 @@ def choose(
         return name
     near = get_close_matches(str(name)[:_MAX_QUOTED], names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    listed = f" Known: {', '.join(names[:_MAX_LISTED]) or 'none'}"
-    if len(names) > _MAX_LISTED:  # a good guess needs no long list
-        listed = "" if near else f"{listed} and {len(names) - _MAX_LISTED} more"
+    list_all = len(names) <= _MAX_LISTED or not near  # a good guess needs no long list
+    shown = f" Known: {listed(names, _MAX_LISTED) or 'none'}." if list_all else ""
     begin = f"{where}: there" if where else "There"
-    raise error(f"{begin} is no {kind} {name!r}{hint}{listed}{'.' if listed else ''}")
+    raise error(f"{begin} is no {kind} {name!r}{hint}{shown}")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from earmark.errors import DataError, SettingError
+from earmark.errors import DataError, SettingError, choose, listed
 
 SNAP = 1e-6  # of a frame: far above float rounding for a year of audio, far below any real shift
 
@@ -222,6 +222,13 @@ class FrameScores:
         object.__setattr__(self, "edges", bounds)
         object.__setattr__(self, "clip_scores", _check_clip_scores(clip_scores, table))
 
+    def __repr__(self) -> str:
+        n_frames, n_classes = self.scores.shape
+        return (
+            f"FrameScores({n_frames} frames, {n_classes} classes: {listed(self.labels)}; "
+            f"{self.duration:g} s)"
+        )
+
     def __len__(self) -> int:
         return len(self.scores)
 
@@ -255,6 +262,19 @@ class FrameScores:
             raise SettingError("These frame-level scores come without clip-level scores.")
         best: Floats = self.clip_scores.max(axis=0, initial=0.0)
         return best
+
+    def select(self, labels: Sequence[str]) -> "FrameScores":
+        """Return the scores of these classes alone, in this order.
+
+        >>> FrameScores([[0.9, 0.1]], ["dog", "cat"], FrameGrid(12.5)).select(["cat"]).scores
+        array([[0.1]])
+        """
+        columns = [self.labels.index(choose("label", label, self.labels)) for label in labels]
+        clips = None if self.clip_scores is None else self.clip_scores[:, columns]
+        where: dict[str, Any] = {"edges": self.edges}
+        if self.grid is not None:
+            where = {"grid": self.grid, "duration": self.duration}
+        return FrameScores(self.scores[:, columns], labels, clip_scores=clips, **where)
 
     def on_grid_of(self, other: "FrameScores") -> "FrameScores":
         """Return these scores on the grid of scores of the same recording that is as fine or finer.

@@ -4,6 +4,7 @@ Conventions: a waveform is mono float32 of shape (samples,), full scale -1 to 1.
 atomically.
 """
 
+import io
 import os
 from pathlib import Path
 
@@ -68,6 +69,31 @@ def write_audio(path: str | os.PathLike[str], waveform: ArrayLike, sample_rate: 
 
 
 _SYSTEM_ERROR = 2  # of libsndfile, which does not say which
+
+
+def encode_audio(waveform: ArrayLike, sample_rate: int) -> tuple[bytes, str]:
+    """Return a mono waveform as a small file that browsers play, and its media type.
+
+    It is an mp3, or a flac where libsndfile cannot write an mp3 of this sample rate.
+
+    >>> content, kind = encode_audio(np.zeros(16000, np.float32), 16000)
+    >>> kind, len(content) < 20_000
+    ('audio/mpeg', True)
+    """
+    samples = np.clip(np.asarray(waveform, dtype=np.float32), -1.0, 1.0)
+    for form, subtype, kind in _FOR_BROWSERS:
+        buffer = io.BytesIO()
+        try:
+            with soundfile.SoundFile(buffer, "w", sample_rate, 1, subtype, format=form) as sound:
+                for first in range(0, len(samples), _BLOCK):
+                    sound.write(samples[first : first + _BLOCK])
+        except (soundfile.LibsndfileError, ValueError):  # an old libsndfile, or another sample rate
+            continue
+        return buffer.getvalue(), kind
+    raise AudioError(f"A waveform at {sample_rate} Hz cannot be encoded; use 8000 to 48000 Hz.")
+
+
+_FOR_BROWSERS = (("MP3", "MPEG_LAYER_III", "audio/mpeg"), ("FLAC", "PCM_16", "audio/flac"))
 
 WRITERS: dict[str, tuple[str, str]] = {
     ".wav": ("WAV", "PCM_16"),

@@ -42,6 +42,14 @@ class Commands(TyperGroup):
             os.dup2(nowhere, sys.stdout.fileno())  # what is left in the buffer goes there
             sys.exit(PIPE_CLOSED)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, each with its whole sentence on as many lines as needed."""
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, own.get_short_help_str(1000)) for name, own in commands.items() if own]
+            )
+
 
 app = typer.Typer(
     name="earmark",
@@ -49,6 +57,7 @@ app = typer.Typer(
     help="Learn from clip tags alone when each sound happens.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # whose tables cut long options off at 80 columns
     pretty_exceptions_enable=False,
 )
 logger = logging.getLogger("earmark")

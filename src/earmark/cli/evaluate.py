@@ -119,7 +119,7 @@ def evaluate(
         seed=seed,
         durations=None if durations is None else read_durations(durations),
         psds=None if psds is None else parse_psds(psds),
-        negatives=None if negatives is None else _durations_of(negatives),
+        negatives=None if negatives is None else durations_of(negatives),
     )
     reference_output = read_system_output(reference_path, weak=weak)
     folders: list[Path | None] = [*scores] if scores else [None] * len(system_paths)
@@ -150,7 +150,7 @@ def evaluate(
         console.print(table.to_rich())
 
 
-def _durations_of(negatives: Path) -> dict[str, float]:
+def durations_of(negatives: Path) -> dict[str, float]:
     """Return file -> seconds, from a folder of recordings or a table."""
     if negatives.is_dir():
         from earmark.inference.detector import recording_durations

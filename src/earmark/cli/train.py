@@ -1,4 +1,4 @@
-"""The commands train, export-best, tune and info."""
+"""The commands train, export-best and tune."""
 
 import logging
 import signal
@@ -319,24 +319,3 @@ def _print_false_events(record: Mapping[str, Any]) -> None:
             record["minutes"],
             record["max_per_minute"],
         )
-
-
-@app.command()
-def info(
-    model: Annotated[
-        Path | None, typer.Argument(help="Model file; by default everyday, the bundled one.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print the description of a model file."""
-    from earmark.inference.model_file import EVERYDAY, find_model
-    from earmark.inference.onnx_file import open_bundle
-
-    model = find_model(model or EVERYDAY)
-    about = open_bundle(model).describe()
-    if as_json:
-        print_json(about)
-        return
-    from earmark.inference.description import describe_bundle
-
-    print_text(f"{model}: {describe_bundle(about)}")

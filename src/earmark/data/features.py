@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
-from earmark.config import check_limits
+from earmark.config import check_limits, repr_of_changes
 from earmark.encoders.config import EncoderConfig, whole_multiple
 from earmark.errors import SettingError, choose
 from earmark.frames import SNAP, FrameGrid, pooled_length
@@ -122,6 +122,8 @@ class FeatureConfig:
     spectrum: str = "power"
     encoder: EncoderConfig | None = None
     kind: str = "log-mel"
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # a file gives lists
@@ -535,16 +537,31 @@ def mel_filters(config: FeatureConfig) -> NDArray[np.float32]:
     """
     bin_numbers = np.arange(config.fft_samples // 2 + 1, dtype=np.float64)
     bins = bin_numbers * (config.sample_rate / config.fft_samples)
+    corners = _mel_corners(config)[:, None]
     if config.mel_scale == "htk":
-        low, high = _hz_to_htk(np.array([config.f_min, config.f_max]))
-        corners = np.linspace(low, high, config.n_mels + 2)[:, None]
         triangles = _triangles(_hz_to_htk(bins), corners)
         triangles[:, 0] = 0.0  # no filter has a constant in it
         return triangles.astype(np.float32)
-    low, high = _hz_to_mel(np.array([config.f_min, config.f_max]))
-    corners = _mel_to_hz(np.linspace(low, high, config.n_mels + 2))[:, None]
     areas = corners[2:] - corners[:-2]
     return (_triangles(bins, corners) * 2 / areas).astype(np.float32)
+
+
+def mel_frequencies(config: FeatureConfig) -> NDArray[np.float64]:
+    """Return the frequency at which each mel filter has its peak, in Hz, (mels,).
+
+    >>> mel_frequencies(FeatureConfig())[[0, -1]].round()
+    array([   90., 13518.])
+    """
+    centres = _mel_corners(config)[1:-1]
+    return _htk_to_hz(centres) if config.mel_scale == "htk" else centres
+
+
+def _mel_corners(config: FeatureConfig) -> NDArray[np.float64]:
+    """Return where the triangles start, peak and end: in Hz, or in mels of the HTK scale."""
+    edges = np.array([config.f_min, config.f_max])
+    if config.mel_scale == "htk":
+        return np.linspace(*_hz_to_htk(edges), config.n_mels + 2)
+    return _mel_to_hz(np.linspace(*_hz_to_mel(edges), config.n_mels + 2))
 
 
 def _triangles(bins: NDArray[np.float64], corners: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -555,6 +572,10 @@ def _triangles(bins: NDArray[np.float64], corners: NDArray[np.float64]) -> NDArr
 
 def _hz_to_htk(hz: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(1127.0 * np.log1p(hz / 700.0))
+
+
+def _htk_to_hz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(700.0 * np.expm1(mel / 1127.0))
 
 
 _HZ_PER_MEL = 200 / 3  # below 1 kHz

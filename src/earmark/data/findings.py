@@ -142,10 +142,13 @@ def render(report: Report, n_items: int = 5) -> "RenderableType":
     True
     """
     from rich.console import Group
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    statistics = Table("", *report.parts, title="Recordings")
+    def column(name: str) -> Column:  # whose long names go on in the next line, not cut off
+        return Column(name, overflow="fold")
+
+    statistics = Table(*map(column, ("", *report.parts)), title="Recordings")
     shown: dict[str, Callable[[Part], str]] = {
         "clips listed": lambda part: f"{part.n_listed}",
         "missing": lambda part: f"{part.n_missing}",
@@ -159,11 +162,11 @@ def render(report: Report, n_items: int = 5) -> "RenderableType":
     }
     for name, describe in shown.items():
         statistics.add_row(name, *map(describe, report.parts.values()))
-    classes = Table("class", *report.parts, title="Clips per class")
+    classes = Table(*map(column, ("class", *report.parts)), title="Clips per class")
     for label in dict.fromkeys(label for part in report.parts.values() for label in part.classes):
         row = (str(part.classes.get(label, "-")) for part in report.parts.values())
         classes.add_row(Text(printable(label)), *row)
-    findings = Table("", "finding", title="Findings", show_lines=True)
+    findings = Table("", column("finding"), title="Findings", show_lines=True)
     colours = {"stops": "bold red", "hurts": "yellow", "note": "dim"}
     for finding in report.findings:
         names = [f"{name}: {detail}" if detail else name for name, detail in finding.items.items()]

@@ -20,7 +20,7 @@ from torch import Tensor
 from earmark.audio.decode import find_audio
 from earmark.data.groups import groups_by_pattern
 from earmark.data.store import Excerpt
-from earmark.errors import DataError, SettingError, choose
+from earmark.errors import DataError, SettingError, choose, listed
 from earmark.formats.events import Event
 from earmark.formats.names import NameIndex, rename_files
 from earmark.formats.tags import TagTable, read_groups, read_tags, tags_from_folders
@@ -59,6 +59,11 @@ class Manifest:
     excerpts: Mapping[str, Excerpt] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     columns: tuple[str, ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        missing = f", {len(self.missing)} missing" if self.missing else ""
+        n_classes = len(self.labels)
+        return f"Manifest({len(self)} clips, {n_classes} classes: {listed(self.labels)}{missing})"
 
     def __post_init__(self) -> None:
         for name in ("files", "paths", "tags", "labels", "missing", "events", "groups", "columns"):

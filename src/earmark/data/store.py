@@ -26,7 +26,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -46,6 +46,7 @@ from earmark.errors import (
     DataError,
     SettingError,
     choose,
+    listed,
     refusing,
 )
 from earmark.files import atomic_write, locked
@@ -291,6 +292,10 @@ class FeatureStore:
             )
         return store
 
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"FeatureStore({str(self.folder)!r}, {len(self)} clips{failed})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_with_excerpts, (self.folder, self._excerpts)
 
@@ -346,7 +351,7 @@ class FeatureStore:
             and zlib.crc32(self[name].data) != self._clips[name].frames_sum
         ]
         if bad:
-            raise _damaged(self.folder, f"the frames of {_listed(bad)} in {FRAMES} were changed")
+            raise _damaged(self.folder, f"the frames of {listed(bad)} in {FRAMES} were changed")
 
 
 def _open_with_excerpts(folder: Path, excerpts: Mapping[str, Excerpt]) -> FeatureStore:
@@ -375,7 +380,7 @@ def _check_sources(folder: Path, clips: Mapping[str, Clip], files: Paths) -> Non
     changed = [name for name in kept if not clips[name].is_of(Path(files[name]))]
     for names, what in ((lacking, "does not contain"), (changed, "was computed before changes to")):
         if names:
-            raise DataError(f"{folder} {what} {_listed(names)}; call build_store to compute them.")
+            raise DataError(f"{folder} {what} {listed(names)}; call build_store to compute them.")
 
 
 def _settings_of(config: FeatureConfig) -> dict[str, Any]:
@@ -396,12 +401,6 @@ def _statistics(clips: Iterable[Frames16]) -> tuple[NDArray[np.float64], NDArray
     mean = np.asarray(total / count)
     variance = np.maximum(squares / count - mean**2, 0.0)
     return mean, np.maximum(np.sqrt(variance), STD_FLOOR)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first three names and the number of others, as text."""
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + rest
 
 
 def build_store(

@@ -21,6 +21,7 @@ from earmark.audio.decode import read_audio
 from earmark.audio.encode import write_audio
 from earmark.data.features import log_mel
 from earmark.data.manifest import Manifest
+from earmark.data.spectrogram import drawn_features, spectrogram
 from earmark.formats.events import Event, read_events, write_events
 from earmark.inference.detector import Detector
 from earmark.metrics.segment import SegmentScores, segment_scores
@@ -175,19 +176,19 @@ def _plot(
     """Plot one scene with its events, one class at every level of pooling, and the losses."""
     config = detector.bundle.feature_config
     waveform, _ = read_audio(file, config.sample_rate)
-    spectrum = log_mel(waveform, config)
+    seen = spectrogram([waveform], drawn_features(config))
     label = reference[0].label
     index = detector.labels.index(label)
     model: Any = detector.bundle.build_model()  # of the preset, whose pooling has stages
     with torch.no_grad():
-        prediction = model(spectrum.unsqueeze(0))
+        prediction = model(log_mel(waveform, config).unsqueeze(0))
         _, stages = model.pooling(prediction.frame_probs, prediction.hidden, return_stages=True)
     picture = plot_hierarchy(
-        spectrum, config.grid, stages, detector.grid, label, index, reference,
-        lengths=model.config.stages,
-    )  # fmt: skip
+        seen, stages, detector.grid, label, index, reference, model.config.stages
+    )
     save(picture, out / "hierarchy.png")
     scores = detector.frame_scores(waveform, config.sample_rate)
-    picture = plot_detection(scores, reference, estimate)
+    title = "A scene that the detector has not met, trained on clip tags alone"
+    picture = plot_detection(scores, reference, estimate, spectrogram=seen, title=title)
     save(picture, out / "detection.png")
     save(plot_history(out / "run" / HISTORY), out / "history.png")

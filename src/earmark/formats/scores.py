@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import ArrayLike
 
-from earmark.errors import DataError, SettingError, choose
+from earmark.errors import DataError, SettingError, choose, listed
 from earmark.files import atomic_write, make_folder
 from earmark.formats.names import stem_of, stems_of
 from earmark.formats.parquet import parquet_columns, read_parquet_arrays, write_parquet
@@ -70,6 +70,10 @@ class ScoreTable(Mapping[str, FrameScores]):
             return given
         edges, scores = given
         return FrameScores(scores, self.labels, edges=edges)
+
+    def __repr__(self) -> str:
+        n_classes = len(self.labels)
+        return f"ScoreTable({len(self)} files, {n_classes} classes: {listed(self.labels)})"
 
     def __getitem__(self, name: str) -> FrameScores:
         return self._scores[stem_of(name)]

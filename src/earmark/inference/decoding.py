@@ -40,7 +40,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from earmark.errors import SettingError, choose
+from earmark.errors import SettingError, choose, listed
 from earmark.formats.events import Event
 from earmark.frames import Floats, FrameGrid, FrameScores, Indices, Reals
 from earmark.inference.runs import Mask, find_runs, majority, run_sums
@@ -108,6 +108,11 @@ class Decoding:
 
     labels: tuple[str, ...]
     rules: tuple[Rule, ...]
+
+    def __repr__(self) -> str:
+        n_rules = len(set(self.rules))
+        rules = repr(self.rules[0]) if n_rules == 1 else f"{n_rules} different rules"
+        return f"Decoding({len(self.labels)} classes: {listed(self.labels)}; {rules})"
 
     def __post_init__(self) -> None:
         for name in ("labels", "rules"):

@@ -1,9 +1,14 @@
 """The description of a model file as text, for `earmark info` and the log of a training."""
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from earmark.data.features import OF_LOG_MELS
+
+NAMES = 13  # characters for the names of a summary
+MOST = 10  # lines for the classes; others have 2
+CUT = " ... (--details)"
 
 
 def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[str]) -> str:
@@ -58,8 +63,7 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
     lines += [
         f"window: {' and '.join(windows)} s",
         f"licence: {about['licence'] or 'not stated'}",
-        "attribution:" if about["attribution"] else "attribution: not stated",
-        *(f"  {line}" for line in about["attribution"]),
+        f"attribution: {_count_credits(about['attribution'])}",
         "calibration: "
         + (", ".join(f"{k}={v:.3g}" for k, v in (about["calibration"] or {}).items()) or "none"),
     ]
@@ -71,6 +75,155 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
     for label, rule in decoding.items():
         lines.append("\t".join([label, *(f"{rule[name]:.3g}" for name in names)]))
     return "\n".join(lines)
+
+
+def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> dict[str, str]:
+    """Return what `Bundle.describe` returns in few words: name of a part -> what is to say of it.
+
+    Args:
+        about: the description.
+        preset: name of the preset that it was trained with.
+
+    >>> from earmark.inference.model_file import BUNDLED, load_bundle
+    >>> summarise_bundle(load_bundle(BUNDLED).describe(), "best")["features"]
+    '80 log-mels, 50 to 14000 Hz, every 20 ms, at 32000 Hz'
+    """
+    training, tuning, labels = about["training"], about["tuning"], about["labels"]
+    of_validation = training.get("classes") or {}
+    classes = ", ".join(
+        label + (f" {of_validation[label]['f1']:.2f}" if _has_f1(of_validation, label) else "")
+        for label in labels
+    )
+    what = ", with F1 of their tags in validation" if of_validation else ""
+    parts = {
+        "classes": f"{len(labels)}{what}: {classes}",
+        "networks": _networks(about),
+        "preset": preset,
+        "features": "; ".join(_features(own) for own in about["features"]),
+        "training": _training(training),
+        "validation": _validation(training),
+        "decided by": _rules(about["decoding"]),
+        "tuned on": _tuning(tuning),
+        "false events": _false_events(tuning),
+        "licence": about["licence"] or "not stated",
+        "attribution": _count_credits(about["attribution"]),
+    }
+    return {name: text for name, text in parts.items() if text}
+
+
+def one_screen(parts: Mapping[str, str]) -> str:
+    """Return a summary as text of 80 columns; what is too long for a screen is cut, and says so.
+
+    >>> print(one_screen({"classes": "2: cat, dog", "licence": "MIT"}))
+    classes      2: cat, dog
+    licence      MIT
+    """
+    lines = []
+    for name, text in parts.items():
+        own = textwrap.wrap(text, 80 - NAMES, break_long_words=False, break_on_hyphens=False)
+        most = MOST if name == "classes" else 2
+        lines += [f"{name if not n else '':{NAMES}}{line}" for n, line in enumerate(own[:most])]
+        if own[most:]:
+            lines[-1] = f"{lines[-1][: 80 - len(CUT)]}{CUT}"
+    return "\n".join(lines)
+
+
+def _has_f1(classes: Mapping[str, Mapping[str, Any]], label: str) -> bool:
+    return classes.get(label, {}).get("f1") is not None
+
+
+def _networks(about: Mapping[str, Any]) -> str:
+    texts = []
+    for own in about["models"]:
+        pooling, stages = own.get("pooling"), own.get("stages")
+        text = own.get("network", "crnn")
+        if pooling:
+            text += f" with {pooling} pooling, "
+            text += f"hierarchical {tuple(stages)}" if stages else "single-level"
+        texts.append(text)
+    windows = dict.fromkeys(f"{member['window']:g}" for member in about["members"])
+    n_members = len(about["members"])
+    many = f"{n_members} networks: " if n_members > 1 else ""
+    return (
+        f"{many}{'; '.join(texts)}; {about['n_parameters']:,} parameters; "
+        f"window of {' and '.join(windows)} s"
+    )
+
+
+def _features(own: Mapping[str, Any]) -> str:
+    if own.get("kind") == "waveform":
+        return f"samples at {own['sample_rate']} Hz"
+    mels = f"{own['n_mels']} log-mels, {own['f_min']:g} to {own['f_max']:g} Hz"
+    encoder = own.get("encoder")
+    of = f"the encoder {encoder['kind']} on " if encoder and "kind" in encoder else ""
+    return f"{of}{mels}, every {own['hop'] * 1000:g} ms, at {own['sample_rate']} Hz"
+
+
+def _training(training: Mapping[str, Any]) -> str:
+    if "models" in training:
+        return "; ".join(_training(own) for own in training["models"])
+    if "n_train" not in training:
+        return "not recorded"
+    negatives = training.get("n_negatives", 0)
+    return (
+        f"{training['n_train']:,} clips"
+        + (f", {negatives:,} of them negatives" if negatives else "")
+        + f", {training.get('supervision', 'weak')} labels; {training.get('n_epochs', '?')} epochs"
+        f", best {training.get('best_epoch', '?')}"
+        + (f", {training['seconds'] / 60:.0f} minutes" if "seconds" in training else "")
+        + ("" if training.get("finished", True) else "; not finished")
+    )
+
+
+def _validation(training: Mapping[str, Any]) -> str:
+    if "n_valid" not in training or "best_valid_map" not in training:
+        return "not recorded"
+    return (
+        f"{training['n_valid']:,} clips: mAP {training['best_valid_map']:.3f}, F1 "
+        f"{training['best_valid_f1']:.3f} of the tags at 0.5, loss "
+        f"{training['best_valid_loss']:.3f}"
+    )
+
+
+def _rules(decoding: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the range of each threshold and length over the classes; 0 is left out."""
+    rules = list(decoding.values())
+    texts = []
+    for name in rules[0]:
+        values = [rule[name] for rule in rules]
+        if any(values):
+            low, high = min(values), max(values)
+            text = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+            unit = "" if name.endswith("threshold") else " s"
+            texts.append(f"{name.replace('_', ' ')} {text}{unit}")
+    return ", ".join(texts)
+
+
+def _tuning(tuning: Mapping[str, Any]) -> str:
+    if "score" not in tuning:
+        return f"{tuning.get('supervision', 'none')}: how is not recorded"
+    text = (
+        f"{tuning['n_clips']:,} clips, {tuning['supervision']} labels, for "
+        f"{tuning['objective'].replace('_', ' ')}: {tuning['score']:.3f}"
+    )
+    ece = tuning.get("calibration", {}).get("ece")
+    return text + (f"; calibration error of scores {ece:.3f}" if ece is not None else "")
+
+
+def _false_events(tuning: Mapping[str, Any]) -> str:
+    if "false_events" not in tuning:
+        return ""
+    false = tuning["false_events"]
+    now = next((point for point in false["curve"] if point["setting"] == 0), {})
+    recall = f", at a clip recall of {now['clip_recall']:.2f}" if "clip_recall" in now else ""
+    return (
+        f"{false['per_minute']:.2f} per minute of {false['n_recordings']} recordings without any "
+        f"of the classes{recall}"
+    )
+
+
+def _count_credits(attribution: Sequence[str]) -> str:
+    return f"{len(attribution)} recordings" if attribution else "not stated"
 
 
 def _shared(

@@ -10,11 +10,11 @@ recordings longer than the network's window are processed is described in
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from torch import Tensor
 from earmark.audio.decode import Source, audio_duration, find_audio
 from earmark.audio.waveform import Waveform
 from earmark.data.encoded import open_encoder
-from earmark.errors import AudioError, DataError, EarmarkError, SettingError, choose
+from earmark.data.spectrogram import drawn_features, spectrogram
+from earmark.errors import AudioError, DataError, EarmarkError, SettingError, choose, listed
 from earmark.formats.events import Event
 from earmark.formats.names import stems_of
 from earmark.formats.scores import ScoreTable, write_scores
@@ -39,6 +40,9 @@ from earmark.inference.onnx_file import open_bundle
 from earmark.inference.pieces import ScorePieces
 from earmark.inference.predictor import Scores
 from earmark.inference.sources import open_blocks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +105,10 @@ class Detector:
     >>> from earmark.synth.scenes import SceneConfig, make_scene
     >>> config = SceneConfig(classes=("siren",), snr_db=(20, 20), n_events=(1, 1))
     >>> scene = make_scene(config, seed=1)
-    >>> events = Detector.load().detect(scene.waveform, scene.sample_rate)
+    >>> detector = Detector.load()
+    >>> detector
+    Detector(17 classes: car_horn, cat, chainsaw and 14 more; 32000 Hz, 12.5 frames per second, ...)
+    >>> events = detector.detect(scene.waveform, scene.sample_rate)
     >>> "siren" in {event.label for event in events}
     True
     """
@@ -116,6 +123,15 @@ class Detector:
         self.ensemble = Ensemble(bundle.members, device, threads)
         self.grid = self.ensemble.grid
         logger.debug("%d networks on %s", len(bundle.members), self.ensemble.device)
+
+    def __repr__(self) -> str:
+        labels, n_members = self.labels, len(self.bundle.members)
+        networks = f", {n_members} networks" if n_members > 1 else ""
+        return (
+            f"Detector({len(labels)} classes: {listed(labels)}; {self.sample_rate} Hz, "
+            f"{float(self.grid.frame_rate):g} frames per second{networks}, on "
+            f"{self.ensemble.device})"
+        )
 
     @classmethod
     def load(
@@ -393,6 +409,63 @@ class Detector:
             scores, self.labels, self.grid, duration=found.duration, clip_scores=clip_scores
         )
 
+    def plot(
+        self,
+        source: Source | Waveform | Tensor,
+        sample_rate: int | None = None,
+        *,
+        reference: Sequence[Event] = (),
+        classes: Sequence[str] | None = None,
+        sensitivity: str | float = "normal",
+        min_score: float = 0.0,
+        span: tuple[float, float] | None = None,
+        title: str | None = None,
+    ) -> "Figure":
+        """Return a figure of a recording: spectrogram in Hz, frame-level scores and events.
+
+        `earmark.plots.save` writes it. It needs the extra `earmark[plot]`.
+
+        Args:
+            source: as in `detect`.
+            sample_rate: as in `detect`.
+            reference: the events that are there, if they are known.
+            classes: to draw; by default those with events, or the three with the highest scores.
+            sensitivity: as in `detect`.
+            min_score: as in `detect`.
+            span: the part to draw, in seconds; detection takes the whole recording.
+            title: of the figure; by default the name of the file.
+
+        >>> figure = Detector.load().plot(np.zeros(16000), 16000, classes=["dog", "siren"])
+        >>> [axes.get_ylabel() for axes in figure.axes]
+        ['Hz', 'dog', 'siren']
+        """
+        from earmark.plots.recording import plot_detection
+
+        scores = self.frame_scores(source, sample_rate)
+        decoding = self._decoding(None, sensitivity, min_score)
+        events = self.decode(scores, decoding, min_score=min_score)
+        if span is not None:
+            span = (max(0.0, span[0]), min(scores.duration, span[1]))
+            if not span[0] < span[1]:
+                raise SettingError(
+                    f"span must be a part of the recording, from 0 to {scores.duration:g} s. "
+                    f"Got {span[0]:g} to {span[1]:g}."
+                )
+        shown = _drawn_classes(scores, [*events, *reference], classes, span)
+        features = drawn_features(self.bundle.feature_configs[0])
+        blocks = open_blocks(source, sample_rate, [features.sample_rate])[features.sample_rate]
+        if title is None:
+            title = Path(source).name if isinstance(source, str | os.PathLike) else ""
+        return plot_detection(
+            scores.select(shown),
+            reference,
+            events,
+            spectrogram=spectrogram(blocks, features, *(span or ())),
+            thresholds={label: decoding[label].threshold for label in shown},
+            title=title,
+            span=span,
+        )
+
     def stream_scores(self, *features: Iterable[Tensor]) -> Iterator[Scores]:
         """Yield pieces of frame-level and clip-level scores, as soon as they are final.
 
@@ -459,6 +532,23 @@ class Detector:
     ) -> dict[int, Iterable[Waveform]]:
         """Return each sample rate of the features -> blocks of the waveform at that rate."""
         return open_blocks(source, sample_rate, self.ensemble.sample_rates)
+
+
+def _drawn_classes(
+    scores: FrameScores,
+    events: Iterable[Event],
+    classes: Sequence[str] | None,
+    span: tuple[float, float] | None,
+) -> list[str]:
+    """Return the classes of a figure: the given ones, those with events, or the likeliest three."""
+    if classes is not None:
+        return [choose("class", label, scores.labels) for label in classes]
+    start, end = span or (0.0, scores.duration)
+    seen = {event.label for event in events if event.onset < end and event.offset > start}
+    if not seen:
+        highest = scores.scores.max(axis=0)
+        seen = {scores.labels[index] for index in np.argsort(highest)[::-1][:3]}
+    return [label for label in scores.labels if label in seen]
 
 
 def load(

@@ -56,6 +56,11 @@ class Ensemble:
             for own, model in zip(members, self.models, strict=True)
         ]
 
+    def __repr__(self) -> str:
+        networks = "1 network" if len(self.members) == 1 else f"{len(self.members)} networks"
+        rate = float(self.grid.frame_rate)
+        return f"Ensemble({networks}, {rate:g} frames per second, on {self.device})"
+
     def stream(
         self, features: Sequence[Iterable[Tensor]], step: float | None = None
     ) -> Iterator[Scores]:

@@ -72,6 +72,10 @@ class EventStream:
         self._is_finished = False
         self._pushed: Pushed[Waveform, Event] | None = None
 
+    def __repr__(self) -> str:
+        state = "finished" if self._is_finished else "open"
+        return f"EventStream({self.sample_rate} Hz, latency {self.latency:.1f} s, {state})"
+
     @property
     def latency(self) -> float:
         """Seconds of audio that must follow an event before `push` returns it, at most.

@@ -40,6 +40,13 @@ class Member:
     weights: Mapping[str, Tensor]
     window: float = WINDOW
 
+    def __repr__(self) -> str:
+        config = self.model_config
+        return (
+            f"Member({config.network}, {config.n_classes} classes, {self.n_parameters:,} "
+            f"parameters, window of {self.window:g} s)"
+        )
+
     def __post_init__(self) -> None:
         is_number = isinstance(self.window, float | int) and not isinstance(self.window, bool)
         if not (is_number and 0 < self.window < math.inf):

@@ -22,7 +22,7 @@ from torch import Tensor
 from earmark.config import build
 from earmark.data.encoded import encoder_file, encoder_sha256
 from earmark.data.features import FeatureConfig
-from earmark.errors import BundleError, SettingError, choose, refusing
+from earmark.errors import BundleError, SettingError, choose, listed, refusing
 from earmark.files import check_writable
 from earmark.inference.calibration import Calibration
 from earmark.inference.decoding import Decoding
@@ -113,6 +113,12 @@ class Bundle:
                     f"{len(self.labels)} labels, {n_classes} classes, a decoding of "
                     f"{len(self.decoding.labels)}."
                 )
+
+    def __repr__(self) -> str:
+        n_parameters = sum(member.n_parameters for member in self.members)
+        networks = "1 network" if len(self.members) == 1 else f"{len(self.members)} networks"
+        classes = f"{len(self.labels)} classes: {listed(self.labels)}"
+        return f"Bundle({classes}; {networks}, {n_parameters:,} parameters)"
 
     @property
     def feature_config(self) -> FeatureConfig:
@@ -301,7 +307,9 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
     if source.is_dir():
         raise BundleError(f"{source} is a folder; name the model file in it, as model{SUFFIX}.")
     if not source.exists():
-        raise BundleError(f"There is no model file {source}.")
+        raise BundleError(
+            f"There is no model file {source}. The bundled model is called {EVERYDAY}."
+        )
     text, weights = load_tensors(source, "model", BundleError)
     with refusing(f"{source} is not a usable model file", BundleError):
         values = json.loads(text)

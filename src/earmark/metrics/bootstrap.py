@@ -86,6 +86,9 @@ class Intervals:
     n_bootstrap: int
     n_files: int
 
+    def __repr__(self) -> str:
+        return f"Intervals({self.n_files} files, {self.level:.0%}, {self.n_bootstrap} samples)"
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain dicts and numbers; nan stays nan.
 

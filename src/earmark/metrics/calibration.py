@@ -48,7 +48,7 @@ class ReliabilityBin:
     right: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CalibrationScores(GroupedScores):
     """The calibration error, and the bins it comes from.
 

@@ -47,7 +47,7 @@ from earmark.metrics.weighted_scores import (
 Tags = Mapping[str, Collection[str]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClipScores(GroupedScores):
     """The scores; those of tags or of probabilities may be absent.
 

@@ -28,7 +28,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from earmark.errors import DataError, SettingError, choose
+from earmark.config import repr_of_changes
+from earmark.errors import DataError, SettingError, choose, listed
 from earmark.formats.names import rename_files
 from earmark.metrics.best_thresholds import count_thresholds
 from earmark.metrics.bootstrap import Intervals, bootstrap_scores
@@ -96,6 +97,8 @@ class Scoring:
     psds: Mapping[str, Any] | None = None
     negatives: Mapping[str, float] | None = None
 
+    __repr__ = repr_of_changes
+
     def bootstrap(self, part: str) -> dict[str, Any]:
         """Return the settings of the bootstrap of a part.
 
@@ -130,6 +133,9 @@ class SystemScores:
     intervals: dict[str, Intervals]
     curve: tuple[RecallPoint, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"SystemScores({self.name!r}: {', '.join(self.scores)})"
+
     def to_dict(self) -> dict[str, Any]:
         """Return part -> its scores as plain values, with its `intervals` if there are any."""
         plain = {part: counts.scores().to_dict() for part, counts in self.counts.items()}
@@ -157,6 +163,10 @@ class Evaluation:
     warnings: tuple[str, ...]
     scoring: Scoring
     n_files: int
+
+    def __repr__(self) -> str:
+        names = listed([system.name for system in self.systems])
+        return f"Evaluation({self.n_files} files, {len(self.systems)} systems: {names})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; with a single system its parts are the top level.

@@ -50,7 +50,7 @@ from earmark.metrics.rates import class_averages, error_rates, f_measures, sed_e
 from earmark.metrics.weighted_scores import GroupedScores, Reals, WeightedScores, weighted_sum
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EventScores(GroupedScores):
     """The scores, and the collars and matching they were computed with.
 

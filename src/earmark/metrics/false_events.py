@@ -40,7 +40,7 @@ Tags = Mapping[str, Collection[str]]
 N_POINTS = 21  # of a curve over the scores of events, at most
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FalseEventScores(GroupedScores):
     """False events per minute and the share of recordings with any, under `false_events`.
 
@@ -264,6 +264,48 @@ def recall_curve(
         )
         points.append(point)
     return tuple(points)
+
+
+def absent_class_curve(
+    estimate: Events,
+    durations: Mapping[str, float],
+    tags: Tags,
+    *,
+    reference: Events | None = None,
+    **collars: float,
+) -> tuple[RecallPoint, ...]:
+    """Return a curve without negatives: a clip is one for the classes that it does not have.
+
+    Events of such classes are false, wherever they are; `recordings` is the share of clips with
+    any. There is one point per minimum score of events, or a single one if they have no scores.
+
+    Args:
+        estimate: file name -> events.
+        durations: file name of each clip -> seconds.
+        tags: of the clips.
+        reference: their events, for `event_recall`.
+        collars: of event-based scores, as `event_scores` takes them.
+
+    >>> estimate = {"a.wav": [Event(0, 1, "dog", 0.9), Event(2, 3, "cat", 0.4)]}
+    >>> for point in absent_class_curve(estimate, {"a.wav": 30}, {"a.wav": ("dog",)}):
+    ...     print(point.setting, point.per_minute, point.clip_recall)
+    0.4 2.0 1.0
+    0.9 0.0 1.0
+    """
+    others = {name: f"{name}, classes that it does not have" for name in durations}
+    events = {name: list(estimate.get(name, ())) for name in tags}
+    for name, other in others.items():
+        own = estimate.get(name, ())
+        events[other] = [event for event in own if event.label not in tags[name]]
+    scored = [event.score is not None for own in events.values() for event in own]
+    sweep = scored and all(scored)
+    return recall_curve(
+        sweep_min_score(events) if sweep else {0.0: events},
+        {other: durations[name] for name, other in others.items()},
+        tags=tags,
+        reference=reference,
+        **collars,
+    )
 
 
 def sweep_min_score(

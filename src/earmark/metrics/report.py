@@ -1,12 +1,13 @@
 """Text tables of an evaluation, for the terminal and for papers.
 
-Conventions: a `TextTable` holds texts. It becomes a table for the terminal (rich) or Markdown; an
-undefined score is '-'. Scores have three decimals; a p-value is never shown as 0.
+Conventions: a `TextTable` holds texts. It becomes a table for the terminal (rich), Markdown or
+HTML; an undefined score is '-'. Scores have three decimals; a p-value is never shown as 0.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from earmark.errors import printable
@@ -143,6 +144,24 @@ class TextTable:
         return "\n".join(
             [f"**{self.title}**", "", f"| {head} |", rule] + [f"| {x} |" for x in lines]
         )
+
+    def to_html(self) -> str:
+        """Return it as an HTML table with a caption, for readers and for screen readers.
+
+        >>> TextTable("scores", ("", "F1"), (("dog & cat", "0.5"),)).to_html().splitlines()[-2]
+        '<tr><th scope="row">dog &amp; cat</th><td>0.5</td></tr>'
+        """
+        head = "".join(f'<th scope="col">{escape(column)}</th>' for column in self.columns)
+        lines = [
+            f"<table><caption>{escape(self.title)}</caption>",
+            f"<thead><tr>{head}</tr></thead>",
+        ]
+        lines.append("<tbody>")
+        for number, (name, *cells) in enumerate(self.rows):
+            strong = ' class="strong"' if number < self.n_strong else ""
+            values = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            lines.append(f'<tr{strong}><th scope="row">{escape(name)}</th>{values}</tr>')
+        return "\n".join([*lines, "</tbody></table>"])
 
 
 class _Fitted:

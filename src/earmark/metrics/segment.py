@@ -50,7 +50,7 @@ from earmark.metrics.weighted_scores import GroupedScores, Reals, WeightedScores
 _MAX_SEGMENTS = 2**40  # per file: enough for 30,000 years in seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SegmentScores(GroupedScores):
     """The scores, and the length of a segment in seconds.
 

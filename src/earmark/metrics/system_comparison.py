@@ -95,6 +95,9 @@ class Differences:
     smallest_p: float
     n_files: int
 
+    def __repr__(self) -> str:
+        return f"Differences({self.n_files} files, {self.level:.0%}, {self.n_bootstrap} samples)"
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain dicts and numbers; nan stays nan.
 

@@ -44,6 +44,14 @@ class SystemOutput:
     tags: Tags | None = None
     scores: ScoreTable | None = None
 
+    def __repr__(self) -> str:
+        sizes = [
+            f"{what} of {len(own)} files"
+            for what, own in (("events", self.events), ("tags", self.tags), ("scores", self.scores))
+            if own is not None
+        ]
+        return f"SystemOutput({self.name!r}, {', '.join(sizes)})"
+
     def __post_init__(self) -> None:
         if self.events is None and self.tags is None and self.scores is None:
             raise SettingError(

@@ -26,6 +26,10 @@ Scores = dict[str, dict[str, float]]
 Path = tuple[str, ...]
 
 
+# Names of the scores that the repr of grouped scores shows.
+HEADLINES = ("error_rate", "f_measure", "average_precision", "ece", "per_minute")
+
+
 @dataclass(frozen=True, eq=False)
 class WeightedScores:
     """The scores of every sample.
@@ -111,6 +115,17 @@ class GroupedScores:
     n_files: int
     missing_files: tuple[str, ...]
     unknown_files: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{name}={value:.3f}"
+            for group in self.overall.values()
+            for name, value in group.items()
+            if name in HEADLINES
+        ]
+        n_classes = len(self.class_wise)
+        parts = [f"{self.n_files} files", f"{n_classes} classes", *shown]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
     @property
     def error_rate(self) -> float:

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from earmark.config import repr_of_changes
 from earmark.errors import SettingError
 from earmark.frames import pooled_length
 from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
@@ -71,6 +72,8 @@ class EmbeddingConfig(FrameNetworkConfig):
     pooling: str = "linear"
     stages: tuple[int, ...] = ()
     stage_weights: str = "self"
+
+    __repr__ = repr_of_changes
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)

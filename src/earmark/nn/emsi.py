@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from earmark.config import repr_of_changes
 from earmark.errors import SettingError, choose
 from earmark.nn.blocks import named_layers
 from earmark.nn.frame_network import describe_layers
@@ -82,6 +83,8 @@ class EmsiConfig(NetworkConfig):
     frame_weights: tuple[float, ...] = ()
     clip_weights: tuple[float, ...] = ()
     learns: str = "windows"
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         self.check([self.n_mels, self.output_pool, *self.windows, *self.hops, *self.channels])

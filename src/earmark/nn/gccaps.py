@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+from earmark.config import repr_of_changes
 from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
 from earmark.nn.capsules import ClassCapsules, PrimaryCapsules
 from earmark.nn.frame_network import FrameNetwork
@@ -62,6 +63,8 @@ class GCCapsConfig(BlockConfig):
     pooling: str = "sigmoid-attention"
     stages: tuple[int, ...] = ()
     stage_weights: str = "self"
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         sizes = [self.n_convolutions, self.n_groups, self.primary_size, self.class_size]

@@ -9,6 +9,7 @@ from typing import ClassVar, cast
 
 from torch import Tensor, nn
 
+from earmark.config import repr_of_changes
 from earmark.nn.blocks import check_odd
 from earmark.nn.frame_network import FrameNetwork, FrameNetworkConfig
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer
@@ -52,6 +53,8 @@ class HeadConfig(FrameNetworkConfig):
     pooling: str = "linear"
     stages: tuple[int, ...] = ()
     stage_weights: str = "self"
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         sizes = [self.n_features, self.input_pool, self.n_hidden, self.kernel]

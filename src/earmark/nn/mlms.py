@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from earmark.config import repr_of_changes
 from earmark.errors import SettingError
 from earmark.frames import Reals, pooled_length
 from earmark.nn.blocks import named_layers
@@ -123,6 +124,8 @@ class MlmsConfig(NetworkConfig):
     train_windows: int = 2
     second: int = 50
     output_pool: int = 4
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         lengths = [length for net in self.nets for length in net]

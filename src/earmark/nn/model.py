@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar, cast
 
+from earmark.config import repr_of_changes
 from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
 from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import AveragePool, Convolution, Dropout, MapLayer, MaxPool
@@ -60,6 +61,8 @@ class ModelConfig(BlockConfig):
     pooling: str = "linear"
     stages: tuple[int, ...] = (5, 5, 5)
     stage_weights: str = "self"
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         sizes = [*self.input_pool, self.n_convolutions, self.last_channels, *self.last_pool]

@@ -18,6 +18,7 @@ from typing import ClassVar, cast
 
 from torch import nn
 
+from earmark.config import repr_of_changes
 from earmark.nn.layers import Convolution, initialise
 from earmark.nn.model import Model, ModelConfig
 from earmark.nn.recurrent import GatedBiGRU
@@ -42,6 +43,8 @@ class SurreyConfig(ModelConfig):
     pooling: str = "probs-attention"
     stages: tuple[int, ...] = ()
     as_released: bool = False
+
+    __repr__ = repr_of_changes
 
     def build(self) -> "Surrey":
         """See `NetworkConfig.build`."""

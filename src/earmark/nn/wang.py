@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from earmark.config import repr_of_changes
 from earmark.nn.blocks import BlockConfig, make_blocks, named_layers
 from earmark.nn.frame_network import FrameNetwork
 from earmark.nn.layers import Convolution, Dropout, MapLayer, initialise
@@ -52,6 +53,8 @@ class WangConfig(BlockConfig):
     pooling: str = "linear"
     stages: tuple[int, ...] = ()
     stage_weights: str = "self"
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         self.check_blocks([])

@@ -13,7 +13,7 @@ from earmark.formats.event_table import Event
 from earmark.formats.names import name_inside
 from earmark.frames import FrameScores
 from earmark.plots.figure import new_figure, save
-from earmark.plots.network import plot_detection
+from earmark.plots.recording import plot_detection
 
 
 class DetectionPlots:
@@ -44,8 +44,6 @@ class DetectionPlots:
         if scores is None:
             raise DataError(f"Cannot draw {name}: its frame-level scores were not kept.")
         if self._classes is not None:
-            columns = [scores.labels.index(label) for label in self._classes]
-            labels = [scores.labels[column] for column in columns]
-            scores = FrameScores(scores.scores[:, columns], labels, edges=scores.edges)
-        drawn = plot_detection(scores, estimate=events)
+            scores = scores.select(self._classes)
+        drawn = plot_detection(scores, estimate=events, title=name)
         return save(drawn, self._folder / f"{name_inside(name)}.png")

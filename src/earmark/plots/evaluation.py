@@ -1,9 +1,11 @@
 """Figures of an evaluation, written to a folder."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from earmark.formats.events import Event
 from earmark.metrics.bootstrap import Interval
 from earmark.metrics.confusion import segment_confusion
 from earmark.metrics.evaluation import Evaluation
@@ -18,6 +20,9 @@ from earmark.plots.scores import (
     plot_reliability,
 )
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 def draw_evaluation(
     folder: str | os.PathLike[str],
@@ -29,7 +34,8 @@ def draw_evaluation(
 
     Figures of all systems are the F1 per class: `segment_f1.png`, `event_f1.png`, `clip_f1.png`;
     with scores of events `reliability.png`, and with negatives `false_events.png`.
-    Figures per system, numbered from 1, are the confusion matrix of segments, `confusion_1.png`,
+    Figures per system, numbered from 1, are the confusion matrix of segments, or of clips where
+    the reference has tags only, `confusion_1.png`,
     and with frame-level scores `precision_recall_1.png`, `psd_roc1_1.png` and `psd_roc2_1.png`.
 
     Args:
@@ -48,7 +54,22 @@ def draw_evaluation(
     ...     [path.name for path in paths]
     ['segment_f1.png', 'event_f1.png', 'clip_f1.png', 'confusion_1.png']
     """
-    out = Path(folder)
+    for name, figure in evaluation_figures(reference, systems, evaluation):
+        yield save(figure, Path(folder) / f"{name}.png")
+
+
+def evaluation_figures(
+    reference: SystemOutput, systems: Sequence[SystemOutput], evaluation: Evaluation
+) -> Iterator[tuple[str, "Figure"]]:
+    """Yield the name of every figure that `draw_evaluation` writes, and the figure.
+
+    >>> from earmark.formats.events import Event
+    >>> from earmark.metrics.evaluation import Scoring, evaluate
+    >>> output = SystemOutput("mine", {"a.wav": [Event(0, 1, "dog")]})
+    >>> evaluation = evaluate(output, [output], Scoring(n_bootstrap=0))
+    >>> [name for name, _ in evaluation_figures(output, [output], evaluation)][-1]
+    'confusion_1'
+    """
     for part in ("segment", "event", "clip"):
         bars = {
             system.name: {
@@ -61,28 +82,25 @@ def draw_evaluation(
             if "f_measure" in system.scores.get(part, {}).get("overall", {})
         }
         if bars:
-            yield save(plot_class_scores(bars, f"{part} F1"), out / f"{part}_f1.png")
+            yield f"{part}_f1", plot_class_scores(bars, f"{part} F1")
     judged = [system for system in evaluation.systems if "calibration" in system.counts]
     if judged:
         bins = {system.name: system.counts["calibration"].bins() for system in judged}
-        yield save(plot_reliability(bins), out / "reliability.png")
+        yield "reliability", plot_reliability(bins)
     curves = {system.name: system.curve for system in evaluation.systems if system.curve}
     if curves:
-        yield save(plot_false_events(curves, "minimum score"), out / "false_events.png")
+        yield "false_events", plot_false_events(curves, "minimum score")
     for number, (output, system) in enumerate(zip(systems, evaluation.systems, strict=True), 1):
-        if reference.events is not None and output.events is not None:
-            confusion = segment_confusion(
-                reference.events,
-                output.with_names_of(reference.events).events or {},
-                resolution=evaluation.scoring.resolution,
-            )
-            unit = f"segments of {confusion.resolution:g} s"
-            figure = plot_confusion(confusion.matrix, confusion.labels, unit)
-            yield save(figure, out / f"confusion_{number}.png")
+        both = _confused(reference, output)
+        if both is not None:
+            resolution = evaluation.scoring.resolution if reference.events is not None else 1.0
+            confusion = segment_confusion(*both, resolution=resolution)
+            unit = f"segments of {resolution:g} s" if reference.events is not None else "clips"
+            yield f"confusion_{number}", plot_confusion(confusion.matrix, confusion.labels, unit)
         if "best_segment" in system.counts:
             by_class = system.counts["best_segment"].precision_recall()
             pairs = {label: (own.recall, own.precision) for label, own in by_class.items()}
-            yield save(plot_precision_recall(pairs), out / f"precision_recall_{number}.png")
+            yield f"precision_recall_{number}", plot_precision_recall(pairs)
         for scenario in ("psds1", "psds2"):
             if scenario not in system.counts:
                 continue
@@ -93,7 +111,24 @@ def draw_evaluation(
                 {label: (roc.efpr, roc.tpr) for label, roc in scores.class_rocs.items()},
                 counts.max_efpr,
             )
-            yield save(figure, out / f"psd_roc{scenario[-1]}_{number}.png")
+            yield f"psd_roc{scenario[-1]}_{number}", figure
+
+
+def _confused(
+    reference: SystemOutput, output: SystemOutput
+) -> tuple[Mapping[str, Sequence[Event]], Mapping[str, Sequence[Event]]] | None:
+    """Return events of both to compare; a tag is an event that takes all of its clip."""
+    tags, found = reference.clip_tags, None
+    if reference.events is not None:
+        output = output.with_names_of(reference.events)
+        return None if output.events is None else (reference.events, output.events)
+    if tags is not None:
+        found = output.with_names_of(tags).clip_tags
+    if tags is None or found is None:
+        return None
+    whole = [{name: [Event(0, 1, label) for label in own] for name, own in each.items()}
+             for each in (tags, found)]  # fmt: skip
+    return whole[0], whole[1]
 
 
 def _bar(interval: Interval) -> tuple[float, float, float]:

@@ -1,20 +1,21 @@
-"""Draw what a network does: levels of pooling, gradients, detections, the course of a training.
+"""Draw what a network does: levels of pooling, gradients, the course of a training.
 
-Conventions: time axes are in seconds and start at 0. Reference events are shaded areas, estimated
-events are bars above the scores.
+Conventions: time axes are in seconds and start at 0. Reference events are shaded areas.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from earmark.data.spectrogram import Spectrogram
 from earmark.errors import SettingError
 from earmark.formats.events import Event
-from earmark.frames import FrameGrid, FrameScores, pooled_length
-from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
+from earmark.frames import FrameGrid, pooled_length
+from earmark.plots.figure import BLUE, COLOURS, INK, RED, SAND, line_style, new_figure, plain_text
+from earmark.plots.recording import add_legend, draw_spectrogram
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
 
 def plot_hierarchy(
-    log_mel: "torch.Tensor",
-    grid: FrameGrid,
+    spectrogram: Spectrogram,
     stages: Sequence["Stage"],
     level_grid: FrameGrid,
     label: str,
@@ -34,13 +34,12 @@ def plot_hierarchy(
     events: Sequence[Event] = (),
     lengths: Sequence[int] = (5, 5, 5),
 ) -> "Figure":
-    """Draw the log-mel of a clip, and the probabilities of one class at every level of pooling.
+    """Draw the spectrogram of a clip, and the probabilities of one class at every level of pooling.
 
-    Shape: `log_mel` (frames, mels); the probabilities of `stages` (1, instances, classes).
+    Shape: the probabilities of `stages` are (1, instances, classes).
 
     Args:
-        log_mel: the input of the network.
-        grid: of its frames.
+        spectrogram: of the clip.
         stages: the levels that a pooling returns with `return_stages=True`, of a batch of one clip.
         level_grid: of the frames of the first level.
         label: the class.
@@ -49,36 +48,33 @@ def plot_hierarchy(
         lengths: segment lengths of the pooling that made `stages`.
 
     >>> import torch
+    >>> from earmark.data.features import FeatureConfig
+    >>> from earmark.data.spectrogram import spectrogram
     >>> from earmark.pooling import Pooling
     >>> _, stages = Pooling("linear")(torch.rand(1, 125, 2), return_stages=True)
-    >>> log_mel = torch.zeros(500, 80)
-    >>> figure = plot_hierarchy(log_mel, FrameGrid(50), stages, FrameGrid(12.5), "dog", 0)
+    >>> silence = spectrogram([np.zeros(320000, np.float32)], FeatureConfig())
+    >>> figure = plot_hierarchy(silence, stages, FrameGrid(12.5), "dog", 0)
     >>> [text.get_text() for text in figure.legends[0].get_texts()][:3]
-    ['frames', '25 segments', '5 segments']
+    ['125 frames', '25 segments', '5 segments']
     """
     figure = new_figure(figsize=(9, 6))
     top, bottom = figure.subplots(2, 1, sharex=True)
-    duration = grid.onset(log_mel.shape[0])
-    top.imshow(
-        log_mel.T.numpy(),
-        origin="lower",
-        aspect="auto",
-        extent=(0, duration, 0, log_mel.shape[1]),
-        cmap="magma",
-    )
-    top.set_ylabel("mel")
-    top.set_title("log-mel" + (" with reference events" if events else ""))
+    duration = level_grid.onset(stages[0].probs.shape[1])
+    draw_spectrogram(top, spectrogram)
     for event in events:
         own = event.label == label
-        top.axvspan(event.onset, event.offset, fill=False, ec="white", lw=2 if own else 1)
-        name = plain_text(event.label)
-        top.text(event.onset + 0.05, log_mel.shape[1] * 0.9, name, color="white")
+        style: dict[str, Any] = {"lw": 2.5, "ls": "-"} if own else {"lw": 1, "ls": "--"}
+        top.axvspan(event.onset, event.offset, fill=False, ec="white", **style)
+        height, name = 0.93 * len(spectrogram.frequencies), plain_text(event.label)
+        top.text(event.onset + 0.01 * duration, height, name, color="white", va="top")
         if own:
             bottom.axvspan(event.onset, event.offset, color=SAND, label="reference")
     _draw_levels(bottom, stages, level_grid, class_index, duration, lengths)
     what = f"probability of {plain_text(label)}"
-    bottom.set(xlabel="seconds", ylabel=what, ylim=(0, 1), xlim=(0, duration))
-    _add_legend(figure, [bottom], "outside lower center")
+    bottom.set(xlabel="seconds", ylabel=what, ylim=(0, 1.02), xlim=(0, duration))
+    add_legend(figure, [bottom], "outside lower center")
+    counts = " \u2192 ".join(str(stage.probs.shape[1]) for stage in stages)
+    figure.suptitle(f"{plain_text(label)}, pooled from frames to the clip: {counts}")
     return figure
 
 
@@ -90,34 +86,21 @@ def _draw_levels(
     duration: float,
     lengths: Sequence[int],
 ) -> None:
-    spans = _spans([stage.probs.shape[1] for stage in stages], lengths)
+    counts = [stage.probs.shape[1] for stage in stages]
+    spans = _spans(counts, lengths)
+    # Frames are a thin line, segments are thicker the longer they are, the clip is dash-dotted.
+    colours = (INK, BLUE, *COLOURS[3:])
     for depth, (stage, span) in enumerate(zip(stages, spans, strict=True)):
         probs = stage.probs[0, :, class_index].detach().float().numpy()
         edges = [min(grid.onset(i * span), duration) for i in range(len(probs))] + [duration]
-        name = "frames" if depth == 0 else f"{len(probs)} segments"
+        name = f"{len(probs)} {'segments' if depth else 'frames'}"
+        style = {
+            "color": colours[depth % len(colours)],
+            "lw": 0.8 if not depth else 1 + 0.7 * depth,
+        }
         if len(probs) == 1:
-            name = f"clip {probs[0]:.2f}"
-        # Frames are a thin line in ink; segments are thicker and redder, the longer they are.
-        shade = (depth - 1) / max(1, len(stages) - 2)
-        style: dict[str, Any] = {"color": INK, "lw": 0.7}
-        if depth:
-            style = {"color": _mix(BLUE, RED, shade), "lw": 1.6 + 1.2 * shade}
+            name, style["color"], style["ls"] = f"clip {probs[0]:.2f}", RED, "-."
         axes.stairs(probs, edges, baseline=None, label=name, **style)
-
-
-def _mix(first: str, second: str, share: float) -> tuple[float, ...]:
-    """Return the colour between two, `share` of the way from the first to the second."""
-    begin, end = (np.array([int(c[at : at + 2], 16) for at in (1, 3, 5)]) for c in (first, second))
-    return tuple(((1 - share) * begin + share * end) / 255)
-
-
-def _add_legend(figure: "Figure", rows: Iterable["Axes"], place: Any) -> None:
-    """Add a legend outside all axes, with each name once."""
-    entries: dict[str, Any] = {}
-    for axes in rows:
-        handles, names = axes.get_legend_handles_labels()
-        entries |= dict(zip(names, handles, strict=True))
-    figure.legend(entries.values(), entries.keys(), loc=place, ncols=len(entries))
 
 
 def _spans(counts: list[int], lengths: Sequence[int]) -> list[int]:
@@ -170,72 +153,19 @@ def plot_gradients(
             sign = 1.0 if positive else -1.0
             scale = max(single.abs().max().item(), hierarchical.abs().max().item())
             axes.fill_between(index, x, step="mid", color=SAND, label="frame probability x")
-            for gradient, colour, label in (
-                (single, BLUE, "single"),
-                (hierarchical, RED, "hierarchical"),
+            for gradient, label, style in (
+                (single, "single", {"color": BLUE, "lw": 2}),
+                (hierarchical, "hierarchical", {"color": RED, "lw": 1, "ls": "--"}),
             ):
-                axes.step(index, sign * gradient / scale, where="mid", color=colour, label=label)
+                axes.step(index, sign * gradient / scale, where="mid", label=label, **style)
             axes.axhline(0, color=INK, lw=0.6)
-            axes.set_ylim(-1.1, 1.1)
+            axes.set(ylim=(-1.1, 1.1), xlim=(0, len(x) - 1))
             axes.set_title(f"{name}, {'positive' if positive else 'negative'} clip", fontsize=10)
         row[0].set_ylabel("push on x")
     for axes in grid[-1]:
         axes.set_xlabel("frame")
-    grid[0][0].legend(loc="lower right", fontsize=8)
-    return figure
-
-
-def plot_detection(
-    scores: FrameScores,
-    reference: Sequence[Event] = (),
-    estimate: Sequence[Event] = (),
-) -> "Figure":
-    """Draw the frame-level scores of every class, with reference and estimated events.
-
-    Args:
-        scores: probabilities, as `Detector.frame_scores` returns them.
-        reference: the events that are there.
-        estimate: the events that were detected.
-
-    >>> scores = FrameScores([[0.9], [0.2]], ["dog"], FrameGrid(12.5))
-    >>> plot_detection(scores, estimate=[Event(0, 0.08, "dog")]).axes[0].get_ylabel()
-    'dog'
-    """
-    return plot_detections({"": (scores, estimate)}, reference)
-
-
-def plot_detections(
-    systems: Mapping[str, tuple[FrameScores, Sequence[Event]]], reference: Sequence[Event] = ()
-) -> "Figure":
-    """Draw what several systems find in the same recording side by side, as `plot_detection` does.
-
-    Args:
-        systems: title -> its scores, of the same classes, and the events that it detected.
-        reference: the events that are there.
-
-    >>> scores = FrameScores([[0.9], [0.2]], ["dog"], FrameGrid(12.5))
-    >>> len(plot_detections({"before": (scores, []), "after": (scores, [])}).axes)
-    2
-    """
-    labels = next(iter(systems.values()))[0].labels
-    width = 9 if len(systems) == 1 else 5.5 * len(systems)
-    figure = new_figure(figsize=(width, 1.2 + 0.9 * len(labels)))
-    grid = figure.subplots(len(labels), len(systems), sharex=True, sharey=True, squeeze=False)
-    for rows, (title, (scores, estimate)) in zip(grid.T, systems.items(), strict=True):
-        for axes, label, values in zip(rows, labels, scores.scores.T, strict=True):
-            for event in (event for event in reference if event.label == label):
-                axes.axvspan(event.onset, event.offset, color=SAND, label="reference")
-            style: dict[str, Any] = {"baseline": None, "color": BLUE, "lw": 1}
-            axes.stairs(values, scores.edges, label="frame-level score", **style)
-            for event in (event for event in estimate if event.label == label):
-                span = [event.onset, event.offset]
-                axes.plot(span, [1.06, 1.06], color=RED, lw=4, label="estimate")
-            axes.set(ylim=(0, 1.15), yticks=(0, 1), xlim=(0, scores.duration))
-        rows[0].set_title(plain_text(title), fontsize=10)
-        rows[-1].set_xlabel("seconds")
-    for axes, label in zip(grid[:, 0], labels, strict=True):
-        axes.set_ylabel(plain_text(label), rotation=0, ha="right", va="center")
-    _add_legend(figure, grid.ravel(), "outside upper center")
+    add_legend(figure, grid[0], "outside lower center")
+    figure.suptitle("Where training moves the probability of each frame, by pooling")
     return figure
 
 
@@ -260,14 +190,16 @@ def plot_history(history: str | os.PathLike[str]) -> "Figure":
     figure = new_figure(figsize=(1 + 5 * n_panels, 3.5))
     panels = figure.subplots(1, n_panels, squeeze=False)[0]
     epochs, valid_loss = columns["epoch"], columns["valid_loss"]
-    panels[0].plot(epochs, columns["train_loss"], color=BLUE, label="training")
-    panels[0].plot(epochs, valid_loss, color=RED, label="validation")
+    panels[0].plot(epochs, columns["train_loss"], **line_style(0), label="training")
+    panels[0].plot(epochs, valid_loss, **line_style(1), label="validation")
     lowest = int(valid_loss.argmin())
     panels[0].plot(epochs[lowest], valid_loss[lowest], "o", color=RED, label="lowest")
-    panels[0].set(xlabel="epoch", ylabel="cross entropy", ylim=(0, None))
-    for (label, values), colour in zip(metrics.items(), (BLUE, RED), strict=False):
-        panels[1].plot(epochs, values, color=colour, label=f"validation {label}")
-        panels[1].set(xlabel="epoch", ylabel="clip-level score", ylim=(0, 1))
+    panels[0].set(xlabel="epoch", ylabel="cross entropy", ylim=(0, None), title="loss")
+    for number, (label, values) in enumerate(metrics.items()):
+        panels[1].plot(epochs, values, **line_style(number), label=f"validation {label}")
+        panels[1].set(xlabel="epoch", ylabel="clip-level score", ylim=(0, 1), title="validation")
     for axes in panels:
         axes.legend()
+        axes.grid(alpha=0.3)
+        axes.xaxis.get_major_locator().set_params(integer=True)
     return figure

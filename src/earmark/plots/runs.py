@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
+from earmark.plots.figure import BLUE, COLOURS, INK, RED, SAND, new_figure, plain_text
+from earmark.plots.recording import add_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,6 +35,7 @@ def plot_runs(values: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
         axes.grid(axis="x", alpha=0.3)
     panels[0].set_yticks(range(len(configurations)), [plain_text(x) for x in configurations])
     panels[0].invert_yaxis()
+    figure.suptitle("Dots: runs. Lines: the mean of a configuration.", fontsize="medium")
     return figure
 
 
@@ -97,12 +99,11 @@ def plot_predictions(
     n_rows = -(-len(panels) // n_columns)
     figure = new_figure(figsize=(5 * n_columns, 2.4 * n_rows))
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
-    colours = [BLUE, RED, INK, "#3a8f5c", "#8a4fa3"]
     for axes, (title, example) in zip(grid.ravel(), panels.items(), strict=False):
         for number, (label, probs) in enumerate(example["frame_probs"].items()):
-            colour = colours[number % len(colours)]
+            colour = COLOURS[number % len(COLOURS)]
             times = (np.arange(len(probs)) + 0.5) * example["hop"]
-            width = 1.4 if example["detected"][tuning][label] else 0.5
+            width = 1.6 if example["detected"][tuning][label] else 0.6
             axes.plot(times, probs, color=colour, lw=width, label=plain_text(label))
             high, low = example["thresholds"][tuning][label]
             axes.axhline(high, color=colour, lw=0.6, ls=":")
@@ -111,10 +112,16 @@ def plot_predictions(
                 if event_label == label:
                     height = 1.04 + 0.05 * number
                     axes.plot([onset, offset], [height] * 2, color=colour, lw=3)
+                    late = onset > len(probs) * example["hop"] / 2
+                    place, side = (onset, "right") if late else (offset, "left")
+                    text = f" {plain_text(label)} "  # a grey print has no colours
+                    axes.text(place, height, text, ha=side, va="center", fontsize=6)
         axes.axhspan(1.0, 1.2, color=SAND, alpha=0.3, lw=0)
-        axes.set_ylim(0, 1.2)
+        n_frames = max(map(len, example["frame_probs"].values()))
+        axes.set(ylim=(0, 1.2), yticks=(0, 0.5, 1), xlim=(0, n_frames * example["hop"]))
         axes.set_title(plain_text(title), fontsize=9)
-    grid[0, 0].legend(fontsize=7, loc="center left")
+    add_legend(figure, grid.ravel(), "outside lower center")
+    figure.suptitle("Frame probabilities of one clip; bars: reference events")
     for axes in grid[-1]:
         axes.set_xlabel("seconds")
     return figure

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from earmark.metrics.calibration import ReliabilityBin
 from earmark.metrics.false_events import RecallPoint
-from earmark.plots.figure import BLUE, INK, RED, SAND, new_figure, plain_text
+from earmark.plots.figure import COLOURS, INK, line_style, new_figure, plain_text
+from earmark.plots.recording import add_legend
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +35,6 @@ def plot_class_scores(
     ['dog', 'cat']
     """
     labels = list(dict.fromkeys(label for classes in systems.values() for label in classes))
-    colours = [BLUE, RED, SAND, INK]
     height = 0.8 / max(1, len(systems))
     figure = new_figure(figsize=(7, 1.2 + (0.15 + 0.2 * len(systems)) * len(labels)))
     axes = figure.subplots()
@@ -42,17 +42,19 @@ def plot_class_scores(
         rows = np.array([classes.get(label, (np.nan,) * 3) for label in labels]).reshape(-1, 3)
         value, low, high = rows.T
         positions = np.arange(len(labels)) + (number - (len(systems) - 1) / 2) * height
-        colour = colours[number % len(colours)]
-        axes.barh(positions, value, height, color=colour, label=plain_text(system))
+        colour, hatch = COLOURS[number % len(COLOURS)], ("", "///", "...", "xxx")[number % 4]
+        style = {"color": colour, "hatch": hatch, "ec": "white"}
+        axes.barh(positions, value, height, label=plain_text(system), **style)
         known = ~np.isnan(rows).any(axis=1)
         # A bootstrap interval may not contain the value; the length of a bar cannot be negative.
         spread = np.maximum(0, np.stack([value - low, high - value]))[:, known]
         axes.errorbar(value[known], positions[known], xerr=spread, fmt="none", ecolor=INK, lw=1)
     axes.set_yticks(np.arange(len(labels)), [plain_text(label) for label in labels])
     axes.invert_yaxis()
-    axes.set_xlabel(name)
+    axes.set(xlabel=name, xlim=(0, None), title=f"{name} per class")
+    axes.grid(axis="x", alpha=0.3)
     if len(systems) > 1:
-        axes.legend()
+        add_legend(figure, [axes], "outside lower center")
     return figure
 
 
@@ -113,13 +115,16 @@ def plot_psd_roc(overall: Curve, classes: Mapping[str, Curve], max_efpr: float) 
 
 
 def plot_false_events(
-    curves: Mapping[str, Sequence[RecallPoint]], setting: str = "sensitivity"
+    curves: Mapping[str, Sequence[RecallPoint]],
+    setting: str = "sensitivity",
+    minutes: str = "negatives",
 ) -> "Figure":
     """Draw recall over false events per minute, one curve per system.
 
     Args:
         curves: name of a system -> its points; see `earmark.metrics.false_events`.
         setting: name of what differs between points; its value is written at points of the first.
+        minutes: what the false events are counted in.
 
     >>> points = [RecallPoint(0.0, per_minute=2.0, recordings=0.1, clip_recall=0.7)]
     >>> plot_false_events({"mine": points}).axes[0].get_xlabel()
@@ -127,9 +132,8 @@ def plot_false_events(
     """
     figure = new_figure(figsize=(7, 5))
     axes = figure.subplots()
-    colours = [BLUE, RED, INK, SAND]
     for number, (name, points) in enumerate(curves.items()):
-        colour = colours[number % len(colours)]
+        colour = COLOURS[number % len(COLOURS)]
         x = [point.per_minute for point in points]
         for recall, style in (("clip_recall", "o-"), ("event_recall", "s--")):
             y = [getattr(point, recall) for point in points]
@@ -144,11 +148,11 @@ def plot_false_events(
                 f"{point.setting:.2g}", at, (4, -10), textcoords="offset points", fontsize=7
             )
     axes.set(
-        xlabel="false events per minute of negatives",
+        xlabel=f"false events per minute of {minutes}",
         ylabel="recall",
         xlim=(0, None),
         ylim=(0, 1.02),
-        title=f"numbers: {setting}",
+        title=f"false events against recall; numbers: {setting}",
     )
     figure.legend(fontsize=8, loc="outside lower center", ncols=2)
     return figure
@@ -167,12 +171,12 @@ def plot_reliability(systems: Mapping[str, Sequence[ReliabilityBin]]) -> "Figure
     figure = new_figure(figsize=(5, 5))
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], ":", color=INK, lw=1, label="perfect")
-    colours = [BLUE, RED, INK, SAND]
     for number, (name, bins) in enumerate(systems.items()):
         scores, right = [each.mean_score for each in bins], [each.right for each in bins]
-        colour = colours[number % len(colours)]
-        axes.plot(scores, right, "o-", color=colour, ms=4, lw=1.2, label=plain_text(name))
+        style = line_style(number) | {"marker": "osD^v"[number % 5], "ms": 4, "lw": 1.2}
+        axes.plot(scores, right, label=plain_text(name), **style)
     axes.set(
+        title="how often events are right, by their score",
         xlabel="mean score of events",
         ylabel="share of right events",
         xlim=(0, 1),
@@ -192,8 +196,8 @@ def _plot_curves(
     figure = new_figure(figsize=(9, 5))
     axes = figure.subplots()
     for number, (label, (x, y)) in enumerate(curves.items()):
-        style = ("-", "--", ":")[number // 10 % 3]  # ten colours, then another line style
-        axes.plot(x, y, style, drawstyle="steps-post", lw=1, label=plain_text(label))
+        name = plain_text(label)
+        axes.plot(x, y, drawstyle="steps-post", lw=1, label=name, **line_style(number))
     if all_classes is not None:
         axes.plot(*all_classes, drawstyle="steps-post", color=INK, lw=2.5, label="all classes")
     axes.set(xlabel=x_name, ylabel=y_name, xlim=(0, limits[0]), ylim=(0, limits[1] * 1.02))

@@ -19,7 +19,7 @@ paths relative to it (`SceneSets`; benchmarks/scenes.toml is an example):
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,8 +28,8 @@ import soxr
 
 from earmark.audio.encode import WRITERS, write_audio
 from earmark.audio.waveform import Waveform
-from earmark.config import build, read_toml
-from earmark.errors import DataError, SettingError, choose
+from earmark.config import build, read_toml, repr_of_changes
+from earmark.errors import DataError, SettingError, choose, listed
 from earmark.files import check_folder
 from earmark.formats.events import Event, write_events
 from earmark.formats.tags import write_tags
@@ -80,6 +80,8 @@ class SceneConfig:
     backgrounds: tuple[str, ...] = tuple(NOISES)
     level_db: tuple[float, float] = (-45.0, -25.0)
     clean: float = 0.0
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         for name in ("n_events", "event_duration", "snr_db", "speed", "level_db"):
@@ -132,8 +134,15 @@ class Scene:
     waveform: Waveform
     sample_rate: int
     events: tuple[Event, ...]
-    background: Waveform = field(repr=False)
-    layers: tuple[Waveform, ...] = field(repr=False)
+    background: Waveform
+    layers: tuple[Waveform, ...]
+
+    def __repr__(self) -> str:
+        labels = [event.label for event in self.events]
+        seconds = len(self.waveform) / self.sample_rate
+        return (
+            f"Scene({seconds:g} s at {self.sample_rate} Hz, {len(labels)} events: {listed(labels)})"
+        )
 
 
 def make_scene(config: SceneConfig, seed: int, index: int = 0, bank: Bank | None = None) -> Scene:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from earmark.audio.decode import find_audio, read_audio
 from earmark.audio.waveform import Waveform
-from earmark.errors import DataError, SettingError, choose
+from earmark.errors import DataError, SettingError, choose, listed
 from earmark.formats.tables import read_table
 from earmark.synth.sounds import NOISES, SOUNDS, Rng
 
@@ -101,6 +101,11 @@ class Soundbank:
 
     files: Mapping[str, tuple[Path, ...]]
     floor_db: float = FLOOR_DB
+
+    def __repr__(self) -> str:
+        n_files = sum(map(len, self.files.values()))
+        categories = f"{len(self.files)} categories: {listed(list(self.files))}"
+        return f"Soundbank({n_files} recordings, {categories})"
 
     def __post_init__(self) -> None:
         empty = [category for category, files in self.files.items() if not files]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from earmark.config import check_limits
+from earmark.config import check_limits, repr_of_changes
 from earmark.errors import SettingError
 from earmark.frames import FrameGrid
 
@@ -68,6 +68,8 @@ class AugmentConfig:
     n_mel_masks: int = 0
     mel_mask: int = 10
     label_smoothing: float = 0.0
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 
-from earmark.config import MAX_INTEGER, check_limits
+from earmark.config import MAX_INTEGER, check_limits, repr_of_changes
 from earmark.data.batches import CLASS_ORDERS
 from earmark.errors import SettingError, choose
 
@@ -144,6 +144,8 @@ class TrainingConfig:
     contrast_weight: float = 0.0
     kept_rate: float = 0.1
 
+    __repr__ = repr_of_changes
+
     def __post_init__(self) -> None:
         choose("training.optimizer", self.optimizer, OPTIMIZERS)
         choose("training.schedule", self.schedule, SCHEDULES)
@@ -245,6 +247,8 @@ class RunConfig:
     tensorboard: bool = False
     licence: str = ""
     attribution: tuple[str, ...] = ()
+
+    __repr__ = repr_of_changes
 
     def __post_init__(self) -> None:
         for name in ("devices", "nodes"):

@@ -177,16 +177,9 @@ def score_classes(
     >>> score_classes(both, clips, Decoding.uniform(["dog"], clip_threshold=0.5))["dog"]
     {'n_positive': 1, 'average_precision': 1.0, 'roc_auc': 1.0, 'f1': 1.0}
     """
-    probs = {file: own.clip_level() for file, own in zip(clips.files, scores, strict=True)}
-    thresholds = [decoding[label].clip_threshold for label in clips.labels]
-    estimate = {
-        file: [
-            label
-            for label, p, threshold in zip(clips.labels, row, thresholds, strict=True)
-            if p >= threshold
-        ]
-        for file, row in probs.items()
-    }
+    by_file = dict(zip(clips.files, scores, strict=True))
+    probs = {file: own.clip_level() for file, own in by_file.items()}
+    estimate = detected_tags(by_file, clips.labels, decoding)
     reference = dict(zip(clips.files, clips.tags, strict=True))
     scored = clip_scores(reference, estimate, probs, clips.labels, empty_as_zero=True)
     return {
@@ -197,6 +190,27 @@ def score_classes(
             "f1": _defined(own["f_measure"]["f_measure"]),
         }
         for label, own in scored.class_wise.items()
+    }
+
+
+def detected_tags(
+    scores: Mapping[str, FrameScores], labels: Sequence[str], decoding: Decoding
+) -> dict[str, list[str]]:
+    """Return file -> the classes whose clip-level score reaches their clip-level threshold.
+
+    >>> from earmark.frames import FrameGrid
+    >>> scores = {"a.wav": FrameScores([[0.9]], ["dog"], FrameGrid(12.5), clip_scores=[0.9])}
+    >>> detected_tags(scores, ["dog"], Decoding.uniform(["dog"], clip_threshold=0.5))
+    {'a.wav': ['dog']}
+    """
+    thresholds = [decoding[label].clip_threshold for label in labels]
+    return {
+        file: [
+            label
+            for label, p, threshold in zip(labels, own.clip_level(), thresholds, strict=True)
+            if p >= threshold
+        ]
+        for file, own in scores.items()
     }
 
 

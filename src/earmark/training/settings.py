@@ -81,6 +81,11 @@ class Settings:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
 
+    def __repr__(self) -> str:
+        parts = (f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
+        short = (part if len(part) <= 60 else f"{part[:56]}...)" for part in parts)
+        return f"Settings({', '.join(short)})"
+
     def __post_init__(self) -> None:
         if self.model.n_features != self.features.n_features:
             raise SettingError(
@@ -345,3 +350,38 @@ PRESETS: dict[str, Settings] = {
     # The systems of the paper's Table 3: see `earmark.training.systems`.
     **{name: Settings(*recipe) for name, recipe in SYSTEMS.items()},
 }
+
+
+def name_preset(about: Mapping[str, Any]) -> str:
+    """Return the preset with the network of a model, and which settings of the network differ.
+
+    Args:
+        about: what `earmark.inference.model_file.Bundle.describe` returns.
+
+    >>> from earmark.inference.model_file import BUNDLED, load_bundle
+    >>> name_preset(load_bundle(BUNDLED).describe())
+    'best'
+    """
+    (own, *others) = about["models"]
+    if others:
+        return "several networks"
+    fixed = {"n_classes", "n_mels", "n_features", "n_samples"}
+    differences = {}
+    for name, preset in PRESETS.items():
+        theirs = preset.model.to_dict()
+        if theirs.get("network", "crnn") != own.get("network", "crnn"):
+            continue
+        found = {key: own.get(key) for key in {*own, *theirs} - fixed}
+        differences[name] = {
+            key: value for key, value in found.items() if _plain(value) != _plain(theirs.get(key))
+        }
+    if not differences:
+        return f"none; the network {own['network']}"
+    nearest = min(differences, key=lambda name: len(differences[name]))
+    changes = [f"{key}={value}" for key, value in sorted(differences[nearest].items())]
+    return f"{nearest}{', with ' if changes else ''}{', '.join(changes)}"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with lists for tuples, as a model file has it."""
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -68,6 +68,10 @@ class TuningResult:
     classes: Mapping[str, ClassReport] = field(default_factory=dict)
     cross_validation: CrossValidation | None = None
 
+    def __repr__(self) -> str:
+        change = f"{self.start_score:.3f} -> {self.score:.3f}"
+        return f"TuningResult({self.objective} {change}, {self.supervision} labels)"
+
     @property
     def is_adopted(self) -> bool:
         """Whether `decoding` is what the search found, and not the start for want of a gain.
