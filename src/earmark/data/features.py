@@ -550,7 +550,7 @@ def mel_frequencies(config: FeatureConfig) -> NDArray[np.float64]:
     """Return the frequency at which each mel filter has its peak, in Hz, (mels,).
 
     >>> mel_frequencies(FeatureConfig())[[0, -1]].round()
-    array([   90., 13518.])
+    array([   93., 13388.])
     """
     centres = _mel_corners(config)[1:-1]
     return _htk_to_hz(centres) if config.mel_scale == "htk" else centres
@@ -559,9 +559,9 @@ def mel_frequencies(config: FeatureConfig) -> NDArray[np.float64]:
 def _mel_corners(config: FeatureConfig) -> NDArray[np.float64]:
     """Return where the triangles start, peak and end: in Hz, or in mels of the HTK scale."""
     edges = np.array([config.f_min, config.f_max])
-    if config.mel_scale == "htk":
-        return np.linspace(*_hz_to_htk(edges), config.n_mels + 2)
-    return _mel_to_hz(np.linspace(*_hz_to_mel(edges), config.n_mels + 2))
+    low, high = _hz_to_htk(edges) if config.mel_scale == "htk" else _hz_to_mel(edges)
+    mels = np.linspace(low, high, config.n_mels + 2)
+    return mels if config.mel_scale == "htk" else _mel_to_hz(mels)
 
 
 def _triangles(bins: NDArray[np.float64], corners: NDArray[np.float64]) -> NDArray[np.float64]:

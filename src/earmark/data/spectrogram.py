@@ -32,7 +32,7 @@ class Spectrogram:
         column: seconds per column.
 
     >>> spectrogram([np.zeros(32000, np.float32)], FeatureConfig())
-    Spectrogram(50 columns x 80 mels, 0 to 1 s, 90 to 13518 Hz)
+    Spectrogram(50 columns x 80 mels, 0 to 1 s, 93 to 13388 Hz)
     """
 
     log_mel: NDArray[np.float32]
@@ -72,7 +72,7 @@ def spectrogram(
 
     >>> minute = [np.zeros(32000, np.float32)] * 60
     >>> spectrogram(minute, FeatureConfig(), max_columns=1000)
-    Spectrogram(750 columns x 80 mels, 0 to 60 s, 90 to 13518 Hz)
+    Spectrogram(750 columns x 80 mels, 0 to 60 s, 93 to 13388 Hz)
     """
     grid = config.grid
     first, stop = grid.index(max(0.0, start)), None if end is None else grid.count(end)

@@ -214,7 +214,9 @@ def _false_events(tuning: Mapping[str, Any]) -> str:
     if "false_events" not in tuning:
         return ""
     false = tuning["false_events"]
-    now = next((point for point in false["curve"] if point["setting"] == 0), {})
+    now: Mapping[str, float] = next(
+        (point for point in false["curve"] if point["setting"] == 0), {}
+    )
     recall = f", at a clip recall of {now['clip_recall']:.2f}" if "clip_recall" in now else ""
     return (
         f"{false['per_minute']:.2f} per minute of {false['n_recordings']} recordings without any "

@@ -192,6 +192,7 @@ def add_legend(figure: "Figure", rows: Iterable["Axes"], place: Any) -> None:
     entries: dict[str, Any] = {}
     for axes in rows:
         handles, names = axes.get_legend_handles_labels()
-        entries = dict(zip(names, handles, strict=True)) | entries
+        for name, handle in zip(names, handles, strict=True):
+            entries.setdefault(name, handle)
     if entries:
         figure.legend(entries.values(), entries.keys(), loc=place, ncols=len(entries))

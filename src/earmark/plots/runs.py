@@ -110,15 +110,16 @@ def plot_predictions(
             axes.axhline(low, color=colour, lw=0.6, ls="--")
             for onset, offset, event_label in example["events"]:
                 if event_label == label:
-                    height = 1.04 + 0.05 * number
+                    height = 1.05 + 0.07 * number
                     axes.plot([onset, offset], [height] * 2, color=colour, lw=3)
                     late = onset > len(probs) * example["hop"] / 2
                     place, side = (onset, "right") if late else (offset, "left")
                     text = f" {plain_text(label)} "  # a grey print has no colours
                     axes.text(place, height, text, ha=side, va="center", fontsize=6)
-        axes.axhspan(1.0, 1.2, color=SAND, alpha=0.3, lw=0)
+        top = 1.05 + 0.07 * len(example["frame_probs"])
+        axes.axhspan(1.0, top, color=SAND, alpha=0.3, lw=0)
         n_frames = max(map(len, example["frame_probs"].values()))
-        axes.set(ylim=(0, 1.2), yticks=(0, 0.5, 1), xlim=(0, n_frames * example["hop"]))
+        axes.set(ylim=(0, top), yticks=(0, 0.5, 1), xlim=(0, n_frames * example["hop"]))
         axes.set_title(plain_text(title), fontsize=9)
     add_legend(figure, grid.ravel(), "outside lower center")
     figure.suptitle("Frame probabilities of one clip; bars: reference events")

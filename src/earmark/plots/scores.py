@@ -4,7 +4,7 @@ Conventions: every `plot_...` returns a matplotlib figure; see `earmark.plots.fi
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ def plot_class_scores(
         value, low, high = rows.T
         positions = np.arange(len(labels)) + (number - (len(systems) - 1) / 2) * height
         colour, hatch = COLOURS[number % len(COLOURS)], ("", "///", "...", "xxx")[number % 4]
-        style = {"color": colour, "hatch": hatch, "ec": "white"}
+        style: dict[str, Any] = {"color": colour, "hatch": hatch, "ec": "white"}
         axes.barh(positions, value, height, label=plain_text(system), **style)
         known = ~np.isnan(rows).any(axis=1)
         # A bootstrap interval may not contain the value; the length of a bar cannot be negative.
@@ -51,7 +51,8 @@ def plot_class_scores(
         axes.errorbar(value[known], positions[known], xerr=spread, fmt="none", ecolor=INK, lw=1)
     axes.set_yticks(np.arange(len(labels)), [plain_text(label) for label in labels])
     axes.invert_yaxis()
-    axes.set(xlabel=name, xlim=(0, None), title=f"{name} per class")
+    longest = max(1.0, axes.get_xlim()[1])  # scores up to 1 have the same axis in every figure
+    axes.set(xlabel=name, xlim=(0, longest), title=f"{name} per class")
     axes.grid(axis="x", alpha=0.3)
     if len(systems) > 1:
         add_legend(figure, [axes], "outside lower center")
@@ -79,7 +80,8 @@ def plot_confusion(matrix: Reals, labels: Sequence[str], unit: str = "segments")
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="estimate", ylabel="reference", title=f"{unit}; shade: fraction of the row")
+    axes.set(xlabel="estimate", ylabel="reference")
+    axes.set_title(f"{unit}\nshade: fraction of the row", fontsize="medium")
     return figure
 
 
