@@ -48,7 +48,7 @@ bench: $(READY) $(ORACLES)/ready $(PEERS)/ready ## Run the benchmarks; writes do
 	$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## Rebuild the tables and figures of docs/
-	$(BIN)/python -m docs.build
+	$(BIN)/python -m docs.build $(ONLY)
 
 format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
