@@ -20,6 +20,7 @@ from docs import (
     commands,
     decoding,
     formats,
+    gallery,
     reliable,
     results,
     settings,
@@ -163,6 +164,7 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/predictions.png": results.plot_examples,
     "docs/images/before-and-after.png": reliable.plot_before_and_after,
     "docs/images/calibration.png": reliable.plot_calibration,
+    **dict.fromkeys(gallery.PICTURES, gallery.picture),
 }
 FILES: dict[str, Callable[[], str]] = results.CSV_FILES
 

@@ -44,7 +44,8 @@ def command() -> str:
         if getattr(model, name) != wanted:
             value = str(wanted).replace("()", "[]")
             changes.append(f'--set "model.{name}={value}"')
-    return "    " + " ".join(["earmark train --train tags.tsv --audio clips/", *changes]) + "\n"
+    lines = ["earmark train --train tags.tsv --audio clips/", *filter(None, [" ".join(changes)])]
+    return "    " + " \\\n        ".join(lines) + "\n"
 
 
 def preset_table() -> str:
@@ -105,7 +106,9 @@ def verdict() -> str:
         for pair in known.pairs
         if pair.change == "hierarchical minus single"
     )
-    return f"Hierarchical minus single-level pooling, {n_pairs} pairs of runs: {joint.sentence()}.\n"
+    return (
+        f"Hierarchical minus single-level pooling, {n_pairs} pairs of runs: {joint.sentence()}.\n"
+    )
 
 
 def structure_table() -> str:

@@ -50,9 +50,7 @@ def _first(command: Any) -> str:
 
 def _options(params: Iterable[Any]) -> str:
     rows = [
-        (_names(x), _default(x), _meaning(x))
-        for x in params
-        if not getattr(x, "hidden", False)
+        (_names(x), _default(x), _meaning(x)) for x in params if not getattr(x, "hidden", False)
     ]
     return text_table(("option", "default", "meaning"), rows)
 

@@ -48,9 +48,7 @@ def network_tables() -> str:
     for name, kind in NETWORKS.items():
         if not kind.__module__.startswith("earmark."):
             continue  # registered by a test or by an example
-        values = {
-            preset: own.model for preset, own in PRESETS.items() if own.model.network == name
-        }
+        values = {preset: own.model for preset, own in PRESETS.items() if own.model.network == name}
         default = DEFAULT if DEFAULT in values else next(iter(values))
         parts.append(
             f"### `model.network={name}`\n\n{_first(kind)} Defaults are those of the preset "
@@ -69,17 +67,18 @@ def _settings_table(kind: type, section: str, values: Mapping[str, Any], default
             continue
         own = {preset: getattr(config, field) for preset, config in values.items()}
         cells = (type_text(types[field]), value_text(own[default]), _others(own, default))
+        text = meaning
         for python, toml in WORDS.items():
-            meaning = meaning.replace(python, toml)
-        rows.append((f"`{name}`", *cells, meaning))
+            text = text.replace(python, toml)
+        rows.append((f"`{name}`", *cells, text))
     return text_table(COLUMNS, rows)
 
 
 def _others(values: Mapping[str, Any], default: str) -> str:
-    """Return the presets with another value than the default one, by value.
+    r"""Return the presets with another value than the default one, by value.
 
     >>> _others({"fast": 1, "wang": 2, "wang-fast": 2, "best": 2, "paper": 3}, "fast")
-    '`2` in `wang`\\\\*, `best`; `3` in `paper`'
+    '`2` in `wang`\\*, `best`; `3` in `paper`'
     """
     by_value: dict[str, list[str]] = {}
     for preset, value in values.items():
@@ -193,5 +192,3 @@ def type_text(kind: Any) -> str:
             return f"list of {type_text(parts[0])}"
         return f"[{', '.join(map(type_text, parts))}]"
     return "path" if "PathLike" in str(kind) else str(getattr(kind, "__name__", kind))
-
-

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 
 
 def text_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table whose cells are text; `TextTable` is for numbers.
+    r"""Return a Markdown table whose cells are text; `TextTable` is for numbers.
 
     >>> print(text_table(("option", "meaning"), [("--a", "x | y")]), end="")
     | option | meaning |
     |---|---|
-    | --a | x \\| y |
+    | --a | x \| y |
     """
     lines = [_line(columns), "|" + "---|" * len(columns), *map(_line, rows)]
     return "\n".join(lines) + "\n"
