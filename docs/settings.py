@@ -19,7 +19,7 @@ from earmark.training.settings import PRESETS, Settings, derived_settings
 
 DEFAULT = inspect.signature(Settings.load).parameters["preset"].default
 SECTIONS = ("features", "training", "augment")
-COLUMNS = ("setting", "type", "default", "other presets", "meaning")
+COLUMNS = ("setting", "default", "type", "meaning", "other presets")
 LONGEST = 60  # characters of a value in a table
 # In docstrings -> in tables: values as TOML has them, and where registries are described.
 WORDS = {
@@ -66,11 +66,11 @@ def _settings_table(kind: type, section: str, values: Mapping[str, Any], default
         if name in derived:
             continue
         own = {preset: getattr(config, field) for preset, config in values.items()}
-        cells = (type_text(types[field]), value_text(own[default]), _others(own, default))
         text = meaning
         for python, toml in WORDS.items():
             text = text.replace(python, toml)
-        rows.append((f"`{name}`", *cells, text))
+        shown = (value_text(own[default]), type_text(types[field]), text, _others(own, default))
+        rows.append((f"`{name}`", *shown))
     return text_table(COLUMNS, rows)
 
 
@@ -120,9 +120,9 @@ def scene_table() -> str:
 def _plain_table(kind: type) -> str:
     types, own = get_type_hints(kind), {field.name: field for field in fields(kind)}
     return text_table(
-        ("setting", "type", "default", "meaning"),
+        COLUMNS[:-1],
         [
-            (f"`{name}`", type_text(types[name]), _default_text(own[name]), meaning)
+            (f"`{name}`", _default_text(own[name]), type_text(types[name]), meaning)
             for name, meaning in meanings(kind).items()
         ],
     )

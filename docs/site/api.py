@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import griffe
+from docstrings import Docstrings
 
 REPO = Path(__file__).parents[2]
 PACKAGE = "earmark"
@@ -22,7 +23,8 @@ TABLE_LINE = re.compile(r"^ *[\w.]+ {2,}\S")  # of modules and what each has
 
 def api_pages() -> dict[str, str]:
     """Return the path of each page -> its Markdown."""
-    front = griffe.load(PACKAGE, search_paths=[REPO / "src"])
+    extensions = griffe.load_extensions(Docstrings)
+    front = griffe.load(PACKAGE, search_paths=[REPO / "src"], extensions=extensions)
     assert isinstance(front, griffe.Module)
     names = public_names(front)
     packages = {
@@ -125,8 +127,8 @@ def module_text(module: griffe.Module) -> str:
         lines = part.splitlines()
         if all(TABLE_LINE.match(line) or line.startswith(" ") for line in lines):
             parts.append("\n".join(["```text", *lines, "```"]))
-        elif part.startswith(">>>"):
-            parts.append("\n".join(["```pycon", *lines, "```"]))
+        elif lines[0] == "Examples:":
+            parts.append("\n".join(["```pycon", *(line[4:] for line in lines[1:]), "```"]))
         else:
             parts.append(part)
     return "\n\n".join(parts)

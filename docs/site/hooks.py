@@ -42,6 +42,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are not in docs/."""
     pages = {page: (REPO / file).read_text(encoding="utf-8") for file, page in PAGES.items()}
     written = [*(REPO / file for file in PAGES), *sorted((REPO / "docs").glob("*.md"))]
+    pages["index.md"] = "---\nhide: [navigation]\n---\n" + pages["index.md"]
     linked = {target for page in written for target in _links(page)}
     for target in sorted(linked):
         if not target.startswith("docs/") and target not in PAGES:

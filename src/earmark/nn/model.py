@@ -114,6 +114,7 @@ class Model(FrameNetwork):
 
 _PAPER = ModelConfig(n_classes=1)
 
+# Name of a preset -> the sizes of its network.
 PRESETS: dict[str, ModelConfig] = {
     "paper": _PAPER,
     "fast": replace(
