@@ -7,13 +7,15 @@ READY  := $(VENV)/ready
 ORACLES := .venv-oracles
 # Another network and another runtime with many dependencies: for benchmarks only.
 PEERS  := .venv-peers
+# MkDocs and its plugins: for the documentation site only.
+SITE   := .venv-site
 
 # The benchmarks that need them, which are among all, and may be among those that ONLY names.
 COMPARED := detection runtimes scoring psds
 OTHERS := $(if $(filter $(COMPARED),$(or $(ONLY),$(COMPARED))),$(ORACLES)/ready $(PEERS)/ready)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs format clean
+.PHONY: help setup demo test check bench docs site format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -36,6 +38,11 @@ $(PEERS)/ready: benchmarks/peers/requirements.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
 	@touch $@
 
+$(SITE)/ready: docs/site/requirements.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --requirement docs/site/requirements.txt
+	@touch $@
+
 demo: $(READY) ## Train and detect on synthetic scenes; plots go to demo/
 	$(BIN)/earmark demo --out demo
 
@@ -52,11 +59,15 @@ bench: $(READY) $(OTHERS) ## Run the benchmarks; writes docs/speed.md, metrics.m
 	$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## Rebuild the tables and figures of docs/
-	$(BIN)/python -m docs.build
+	$(BIN)/python -m docs.build $(ONLY)
+
+site: $(SITE)/ready ## Build the documentation site into site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build
+	@echo "site/index.html opens in any browser, without a server"
 
 format: $(READY) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## Remove everything that the targets created
-	rm -rf $(VENV) $(ORACLES) $(PEERS) demo .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(ORACLES) $(PEERS) $(SITE) demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -1,18 +1,34 @@
 """Generate the tables and figures of docs/ from the code: `make docs`.
 
 A generated part of a page stands between two markers; a test compares the page with the code.
+
+    make docs ONLY="docs/settings.md docs/images/runs.png"        these alone
 """
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from docs import architecture, card, decoding, formats, reliable, results, systems, transfer
+from docs import (
+    architecture,
+    card,
+    choosing,
+    commands,
+    decoding,
+    formats,
+    gallery,
+    reliable,
+    results,
+    settings,
+    systems,
+    transfer,
+)
 from earmark.data.features import FeatureConfig
+from earmark.errors import choose
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
 from earmark.nn.model import PRESETS, ModelConfig
@@ -120,6 +136,26 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     ),
     "docs/networks.md": (transfer.transfer_table,),
     "docs/systems.md": systems.PARTS,
+    "docs/settings.md": (
+        settings.section_tables,
+        settings.network_tables,
+        settings.run_table,
+        settings.rule_table,
+        settings.scene_table,
+    ),
+    "docs/commands.md": (
+        commands.command_list,
+        commands.shared_options,
+        commands.command_tables,
+    ),
+    "docs/choosing.md": (
+        choosing.command,
+        choosing.preset_table,
+        choosing.pooling_table,
+        choosing.verdict,
+        choosing.structure_table,
+        choosing.long_table,
+    ),
 }
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/architecture.png": architecture.draw,
@@ -130,16 +166,23 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/predictions.png": results.plot_examples,
     "docs/images/before-and-after.png": reliable.plot_before_and_after,
     "docs/images/calibration.png": reliable.plot_calibration,
+    **dict.fromkeys(gallery.PICTURES, gallery.picture),
 }
 FILES: dict[str, Callable[[], str]] = results.CSV_FILES
 
 
-def main() -> None:
-    """Generate every part, file and figure."""
+def main(only: Collection[str] = ()) -> None:
+    """Generate every part, file and figure, or only some of them, by their paths."""
+    known = {*FILES, *PARTS, *FIGURES}
+    wanted = {choose("generated file", path, known) for path in only} or known
     for file, make_file in FILES.items():
+        if file not in wanted:
+            continue
         (REPO / file).write_text(make_file())
         print(file)
     for page, makers in PARTS.items():
+        if page not in wanted:
+            continue
         path = REPO / page
         first, *rest = path.read_text().split(BEGIN)
         parts = [
@@ -149,10 +192,12 @@ def main() -> None:
         atomic_write(path, (first + "".join(parts)).encode())
         print(page)
     for image, draw in FIGURES.items():
+        if image not in wanted:
+            continue
         (REPO / image).parent.mkdir(exist_ok=True)
         draw(REPO / image)
         print(image)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(sys.argv[1:])

@@ -121,14 +121,23 @@ class RegistryCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
-
-        def names(match: re.Match[str]) -> str:
-            return ", ".join(getattr(import_module(match[1]), match[2]))
-
         options: list[Any] = [option for option in self.params if getattr(option, "help", None)]
         for option in options:
-            option.help = re.sub(r"\{([\w.]+):(\w+)\}", names, option.help)
+            option.help = list_registries(option.help)
         super().format_help(ctx, formatter)
+
+
+def list_registries(text: str) -> str:
+    """Return a help text with the keys of each "{package.module:NAME}" in its place.
+
+    >>> list_registries("One of {earmark.training.config:SCHEDULES}.")
+    'One of constant, cosine, plateau, exponential.'
+    """
+
+    def names(match: re.Match[str]) -> str:
+        return ", ".join(getattr(import_module(match[1]), match[2]))
+
+    return re.sub(r"\{([\w.]+):(\w+)\}", names, text)
 
 
 class _StderrHandler(logging.Handler):

@@ -67,6 +67,7 @@ class EventFormat:
     header_lines: int | None = None
 
 
+# Name of a format -> its reader, its writer and what it keeps.
 EVENT_FORMATS: dict[str, EventFormat] = {
     "tsv": EventFormat(
         read_strong_table, tsv_text, (".tsv",), "tab separated table (DCASE, DESED, sed_eval)",

@@ -55,9 +55,11 @@ class Scenario(TypedDict):
     max_efpr: float
 
 
-# DCASE task 4 since 2021: the first scenario rewards exact times, the second the right class.
+# PSDS1 of DCASE task 4 since 2021: rewards exact times.
 SCENARIO_1 = Scenario(dtc=0.7, gtc=0.7, cttc=None, alpha_ct=0.0, alpha_st=1.0, max_efpr=100.0)
+# PSDS2 of DCASE task 4 since 2021: rewards the right class.
 SCENARIO_2 = Scenario(dtc=0.1, gtc=0.1, cttc=0.3, alpha_ct=0.5, alpha_st=1.0, max_efpr=100.0)
+# Name in results -> scenario.
 SCENARIOS = {"psds1": SCENARIO_1, "psds2": SCENARIO_2}
 
 

@@ -125,6 +125,7 @@ _PAPER_FAST = replace(
     n_recurrent=64,
 )
 
+# Name of a preset -> the sizes of its network.
 PRESETS: dict[str, ModelConfig] = {
     "paper": _PAPER,
     "paper-fast": _PAPER_FAST,

@@ -21,6 +21,7 @@ from earmark.nn.surrey import SurreyConfig
 from earmark.nn.wang import WangConfig
 from earmark.runtime.extensions import import_extension
 
+# Name of a network -> the class of its configuration.
 NETWORKS: dict[str, type[NetworkConfig]] = {
     kind.network: kind
     for kind in (

@@ -244,6 +244,7 @@ def _split(values: Tensor, length: int) -> Tensor:
     return filled.reshape(batch, n_segments, length, k)
 
 
+# Name of a rule -> the weights of segments in the next stage.
 STAGE_WEIGHTS: dict[str, Callable[[Stage, Tensor, Tensor | None], Tensor]] = {
     "self": self_rule,
     "mean": mean_rule,

@@ -385,6 +385,7 @@ def _per_class(name: str, values: Tensor | float, probs: Tensor) -> Tensor:
     return tensor
 
 
+# Name of a pooling -> the weights of its frames.
 POOLINGS: dict[str, type[Weighting]] = {
     "max": Max,
     "average": Average,

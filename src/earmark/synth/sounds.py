@@ -344,6 +344,7 @@ def _finish(waveform: Samples) -> Waveform:
 
 Sound = Callable[[Rng, float, int], Waveform]
 
+# Name of a sound -> the function that synthesizes it.
 SOUNDS: dict[str, Sound] = {
     "alarm": alarm,
     "beeps": beeps,
@@ -357,6 +358,7 @@ SOUNDS: dict[str, Sound] = {
     "whistle": whistle,
 }
 
+# Name of a background -> the function that synthesizes it.
 NOISES: dict[str, Sound] = {
     "brown": brown,
     "coloured": coloured,

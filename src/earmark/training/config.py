@@ -72,12 +72,12 @@ class TrainingConfig:
         schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs), "plateau"
             (times `plateau_factor` after every `plateau` epochs without an improvement) or
             "exponential" (times `decay` after every `decay_epochs` epochs).
-        plateau: epochs, for that schedule.
-        plateau_factor: for that schedule.
-        plateau_monitor: the validation value that has to improve there: one of those of `monitor`,
-            or "same", which is `monitor`.
-        decay: factor, for "exponential".
-        decay_epochs: epochs, for "exponential".
+        plateau: epochs without an improvement, of the schedule "plateau".
+        plateau_factor: of the learning rate, for the schedule "plateau".
+        plateau_monitor: the validation value that has to improve for the schedule "plateau": one of
+            those of `monitor`, or "same", which is `monitor`.
+        decay: factor of the learning rate, for the schedule "exponential".
+        decay_epochs: epochs between its steps, for the schedule "exponential".
         warmup: epochs over which the learning rate rises to its value.
         gradient_clip: largest norm of the gradient; 0 is no clipping.
         weight_decay: decoupled, as in AdamW; 0 is plain Adam. With "sgd" it is added to the

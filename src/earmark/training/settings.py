@@ -227,6 +227,17 @@ class Settings:
         return replace(self, model=self.model.changed(n_classes=n_classes))
 
 
+def derived_settings() -> set[str]:
+    """Return the names that cannot be set: they follow from the data or from other settings.
+
+    >>> "model.n_classes" in derived_settings()
+    True
+    """
+    inputs = {f"model.{network.inputs}" for network in NETWORKS.values()}
+    of_features = {"features.mean", "features.std", "features.encoder"}
+    return {"model.n_classes", "model.network"} | inputs | of_features
+
+
 def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: str) -> set[str]:
     """Change `tree` in place, where every name must be there already; return the names.
 
@@ -240,11 +251,8 @@ def _merge(tree: dict[str, dict[str, Any]], changes: Mapping[str, Any], where: s
             tree["model"] = kind(n_classes=1).to_dict()  # type: ignore[call-arg]
         changes = {**changes, "model": {k: v for k, v in model.items() if k != "network"}}
     known = [f"{section}.{key}" for section, values in tree.items() for key in values]
-    # These are derived from the data or from other settings.
-    fixed = {"model.n_classes", "model.network"}
-    fixed |= {f"model.{network.inputs}" for network in NETWORKS.values()}
-    fixed |= {"features.mean", "features.std", "features.encoder"}
-    known = [name for name in known if name not in fixed]
+    derived = derived_settings()
+    known = [name for name in known if name not in derived]
     for section, values in changes.items():
         if not isinstance(values, Mapping):
             raise SettingError(

@@ -10,6 +10,7 @@ other classes, whose onsets and offsets are known.
 
 from collections.abc import Mapping
 
+# Pooling -> the fields of the rule to start from.
 DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "linear": {
         "threshold": 0.2,

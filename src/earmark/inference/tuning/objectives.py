@@ -162,6 +162,7 @@ def share_of_event_f_measure(reference: Ints, estimate: Ints, at: int) -> Share:
     return Share(gain, cost, 2 * n_right, int(n_estimated + reference.sum()))
 
 
+# Name of what tuning optimises -> what the choice for one class adds to it.
 OBJECTIVES: dict[str, Callable[[NDArray[Any], NDArray[Any], int], Share]] = {
     "class_f_measure": share_of_own,
     "f_measure": share_of_f_measure,

@@ -1,0 +1,95 @@
+"""Generate the tables of docs/commands.md from the command line itself."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from docs.tables import text_table
+from earmark.cli import app
+from earmark.cli.app import list_registries
+
+# What a reader looks for, in this order; commands that are not listed come last.
+ORDER = ("detect", "listen", "train", "tune", "evaluate", "doctor", "info", "convert")
+
+
+def command_list() -> str:
+    """Return the table of commands, each with what it does."""
+    rows = [(f"[`earmark {name}`](#earmark-{name})", _first(own)) for name, own in _commands()]
+    return text_table(("command", "what it does"), rows)
+
+
+def shared_options() -> str:
+    """Return the table of options that come before the name of a command."""
+    return _options(get_command(app).params)
+
+
+def command_tables() -> str:
+    """Return one table of arguments and options per command."""
+    parts = []
+    for name, command in _commands():
+        words = [_argument(x) for x in command.params if x.param_type_name == "argument"]
+        usage = " ".join(["earmark", name, "[OPTIONS]", *words])
+        text = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
+        parts.append(f"## earmark {name}\n\n{text}\n\n    {usage}\n\n{_options(command.params)}")
+    return "\n".join(parts)
+
+
+def _commands() -> list[tuple[str, Any]]:
+    known: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    shown = {name: command for name, command in known.items() if not command.hidden}
+    first = [name for name in ORDER if name in shown]
+    return [(name, shown[name]) for name in (*first, *(x for x in shown if x not in first))]
+
+
+def _first(command: Any) -> str:
+    return str(command.help).partition("\n\n")[0]
+
+
+def _options(params: Iterable[Any]) -> str:
+    rows = [
+        (_names(x), _default(x), _meaning(x)) for x in params if not getattr(x, "hidden", False)
+    ]
+    return text_table(("option", "default", "meaning"), rows)
+
+
+def _meaning(param: Any) -> str:
+    """Return the help of an option as Markdown, with links to the pages that it names."""
+    text = re.sub(r"([\\_*\[\]<>`])", r"\\\1", list_registries(param.help or ""))
+    return re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", text)
+
+
+def _names(param: Any) -> str:
+    """Return how an option is written, with its value, or an argument."""
+    if param.param_type_name == "argument":
+        return f"`{_argument(param)}`"
+    names = [*param.opts, *param.secondary_opts]
+    value = "" if param.is_flag else f" {_value(param)}"
+    return ", ".join(f"`{name}{value}`" for name in names)
+
+
+def _argument(param: Any) -> str:
+    text = param.metavar or param.name.upper()
+    return f"{text}..." if param.nargs == -1 and not text.endswith("...") else text
+
+
+def _value(param: Any) -> str:
+    if param.metavar:
+        return str(param.metavar)
+    kind = param.type_descriptor.annotation
+    kind = getattr(kind, "__args__", (kind,))[0]
+    value = {Path: "PATH", int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
+    return " ".join([value] * param.nargs)
+
+
+def _default(param: Any) -> str:
+    if param.required:
+        return "required"
+    if isinstance(param.default, bool):  # a flag; one with a negation is on
+        return f"`{param.opts[0]}`" if param.default else ""
+    if param.default is None or param.default in ("", (), []):
+        return ""
+    values = param.default if isinstance(param.default, list | tuple) else [param.default]
+    return f"`{' '.join(map(str, values))}`"
