@@ -22,6 +22,7 @@ from earmark.errors import EarmarkError
 from earmark.web.api_page import STYLE, api_page
 from earmark.web.detect_routes import detect_router
 from earmark.web.guard import Access, Guard
+from earmark.web.jobs import Jobs
 from earmark.web.learning_routes import learning_router
 from earmark.web.limits import Refused, Stopped
 from earmark.web.recording_routes import recording_router
@@ -34,23 +35,28 @@ PAGE = Path(__file__).parent / "page"
 REVALIDATE = {"cache-control": "no-cache"}
 
 
-def make_app(service: Service, access: Access, version: str) -> ASGIApp:
+def make_app(
+    service: Service, access: Access, version: str, jobs: Jobs | None = None
+) -> ASGIApp:
     """Return the application of a service.
 
     Args:
         service: what answers.
         access: who may ask.
         version: of Earmark.
+        jobs: what learns from corrections.
     """
-    return Guard(make_api(service, version), access, service.limits)
+    return Guard(make_api(service, version, jobs), access, service.limits)
 
 
-def make_api(service: Service, version: str) -> FastAPI:
-    """Return the application without its guard."""
+def make_api(service: Service, version: str, jobs: Jobs | None = None) -> FastAPI:
+    """Return the application without its guard; arguments as of `make_app`."""
+    jobs = jobs or Jobs(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
+        jobs.close()
         service.close()
 
     api = FastAPI(
@@ -64,7 +70,7 @@ def make_api(service: Service, version: str) -> FastAPI:
     )
     api.include_router(detect_router(service, version))
     api.include_router(recording_router(service))
-    api.include_router(learning_router(service))
+    api.include_router(learning_router(service, jobs))
     _add_pages(api)
     _add_errors(api)
     return api

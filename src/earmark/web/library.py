@@ -11,6 +11,7 @@ process was killed, when the next one starts.
 """
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -28,6 +29,8 @@ from earmark.errors import DataError
 from earmark.files import LOCK, locked
 from earmark.web.analysis import Analysis
 from earmark.web.limits import Limits, Refused, Watch
+
+logger = logging.getLogger(__name__)
 
 STATE = ".earmark"
 LONGEST_NAME = 120  # bytes, which leaves room for a number and for the suffixes of other files
@@ -108,8 +111,14 @@ class Library:
             ) from error
         self._sizes: dict[str, int] = {}
         for path in find_audio(self.folder):
-            if STATE not in path.relative_to(self.folder).parts:
-                self._know(path)
+            if STATE in path.relative_to(self.folder).parts:
+                continue
+            try:
+                str(path).encode()
+            except UnicodeEncodeError:
+                logger.warning("%r is left out: its name is not UTF-8; rename it.", str(path))
+                continue
+            self._know(path)
 
     def __enter__(self) -> "Library":
         return self

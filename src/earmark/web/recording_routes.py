@@ -5,15 +5,18 @@ import json
 import math
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
-import numpy as np
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 
 from earmark.errors import choose
+from earmark.formats.event_table import EventTable, Layout
+from earmark.formats.events import encode_events
 from earmark.formats.registry import EVENT_FORMATS
 from earmark.inference.detector import SENSITIVITIES
 from earmark.web.detect_routes import BODY
+from earmark.web.hierarchy import explain
 from earmark.web.library import Recording
 from earmark.web.limits import Refused
 from earmark.web.playable import playable
@@ -21,6 +24,7 @@ from earmark.web.schemas import (
     EventOut,
     EventsIn,
     EventsOut,
+    HierarchyOut,
     ModelOut,
     RecordingOut,
     ScoresOut,
@@ -52,7 +56,7 @@ def recording_router(service: Service) -> APIRouter:
             duration=duration,
             n_events=recording.n_events,
             uncertainty=recording.uncertainty,
-            corrected=False,
+            corrected=service.corrections.get(recording.name) is not None,
             status=recording.status,
             progress=recording.progress,
             detail=recording.detail,
@@ -170,5 +174,33 @@ def recording_router(service: Service) -> APIRouter:
             events=[EventOut.of(event) for event in own if event.label in chosen],
             thresholds={label: decoding[label].threshold for label in decoding.labels},
         )
+
+    @router.get("/recordings/{id}/hierarchy")
+    def hierarchy(
+        id: str,
+        label: Annotated[str, Query(max_length=200)],
+        time: Annotated[float, Query(ge=0, le=1e7)] = 0.0,
+    ) -> HierarchyOut:
+        """Show how the clip-level score of the window around a time comes about."""
+        own, _ = service.scores(id)
+        detector = service.model.detector
+        return HierarchyOut(**explain(detector, own.path, own.duration or 0.0, label, time))
+
+    @router.get(
+        "/recordings/{id}/export",
+        response_class=Response,
+        responses={200: {"content": {"application/octet-stream": {}}, "description": "A file."}},
+    )
+    def export(id: str, format: Annotated[str, Query(max_length=32)] = "tsv") -> Response:
+        """Send the events, corrected ones if there are any, as a file of an event format."""
+        own, events = service.known_events(id)
+        about = EVENT_FORMATS[choose("event format", format, EVENT_FORMATS)]
+        name = Path(own.name).name
+        table = EventTable({name: events}, {name: own.duration or 0.0})
+        content = encode_events(table, Layout(scores=about.score_by_default), format)
+        body = content if isinstance(content, bytes) else content.encode()
+        file = quote(f"{Path(name).stem}{about.suffixes[0]}")
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{file}"}
+        return Response(body, media_type="application/octet-stream", headers=headers)
 
     return router

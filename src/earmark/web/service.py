@@ -7,14 +7,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Flag
-from threading import Lock
 
 from earmark.audio.decode import audio_duration, audio_format
 from earmark.errors import AudioError, EarmarkError
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
-from earmark.inference.decoding import Decoding
 from earmark.web.analysis import Analysis, analyse
+from earmark.web.corrections import Corrections
 from earmark.web.library import Library, Recording
 from earmark.web.limits import Limits, Refused, Stopped, Watch
 from earmark.web.served_model import ServedModel
@@ -54,7 +53,8 @@ class Service:
     ) -> None:
         self.model, self.library, self.limits = model, library, limits or Limits()
         self.workers = Workers(self.limits.max_active, self.limits.max_waiting)
-        self._ends, self._lock = Flag(), Lock()
+        self.corrections = Corrections(library.state)
+        self._ends = Flag()
         self._remove_stale()
         for recording in library:
             self._start(recording, LATER)
@@ -63,6 +63,11 @@ class Service:
         """Stop what is under way and end the threads."""
         self._ends.set()
         self.workers.close()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the service ends."""
+        return self._ends.is_set()
 
     def detect(self, file: Path, name: str, decode: Callable[[FrameScores], list[Event]],
                watch: Watch) -> "Future[Detection]":  # fmt: skip
@@ -112,6 +117,7 @@ class Service:
         if recording.watch is not None:
             recording.watch.stop()
         self.library.remove(id)
+        self.corrections.remove(recording.name)
         if recording.analysis is not None:
             recording.analysis.remove()
 
@@ -127,10 +133,14 @@ class Service:
         except OSError as error:
             raise Refused(404, "The recording has been deleted.") from error
 
-    def events(self, recording: Recording, scores: FrameScores,
-               decoding: Decoding | None = None) -> list[Event]:  # fmt: skip
-        """Return the events of a recording."""
-        return self.model.events(scores, decoding)
+    def known_events(self, id: str) -> tuple[Recording, list[Event]]:
+        """Return a recording and its events: the corrected ones, or those that are detected."""
+        recording = self.library.find(id)
+        correction = self.corrections.get(recording.name)
+        if correction is not None:
+            return recording, correction.accepted
+        recording, scores = self.scores(id)
+        return recording, self.model.events(scores)
 
     def adopt(self, model: ServedModel) -> None:
         """Use another model from now on; recordings whose scores it changes are analysed again."""
