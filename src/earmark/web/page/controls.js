@@ -9,7 +9,7 @@ import { noSettings, on, state, update } from "./state.js";
 const RULES = {
   threshold: { text: "Threshold", min: 0.01, max: 1, step: 0.01, unit: "", hint: "score that an event reaches" },
   low_threshold: { text: "Low threshold", min: 0.01, max: 1, step: 0.01, unit: "", hint: "score that it keeps throughout" },
-  max_gap: { text: "Longest gap to fill", min: 0, max: 5, step: 0.05, unit: " s" },
+  max_gap: { text: "Longest gap", min: 0, max: 5, step: 0.05, unit: " s", hint: "between events that become one" },
   min_duration: { text: "Shortest event", min: 0, max: 5, step: 0.05, unit: " s" },
 };
 
@@ -154,14 +154,16 @@ export function initControls() {
       make("select", { id: "rules-scope" }),
     ),
   );
+  const rules = make("div", { className: "rules", role: "group", aria: { label: "Rules" } });
   for (const [name, about] of Object.entries(RULES)) {
     const read = () => {
       const { value, set, text } = ruleOf(name);
       const shown = `${value.toFixed(2)}${about.unit}`;
       return { value, set, text: set ? shown : (text ?? shown) };
     };
-    box.append(addControl(name, about, { read, write: (value) => setRule(name, value, scope) }));
+    rules.append(addControl(name, about, { read, write: (value) => setRule(name, value, scope) }));
   }
+  box.append(rules);
   find("rules-scope").onchange = ({ target }) => {
     scope = target.value || null;
     if (scope !== null) update({ label: scope });

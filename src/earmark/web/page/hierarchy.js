@@ -116,18 +116,20 @@ function drawTree(box, levels, clip, text, rows) {
   const height = TOP + rows * BAR + (rows - 1) * GAP + 22;
   const svg = makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text });
   const share = shares(levels, clip);
-  const top = Math.max(...share, 1e-9);
+  const carriedBy = (n) => {
+    const per = share.length / n; // frames below an item
+    return Array.from({ length: n }, (_, i) =>
+      share.slice(Math.round(i * per), Math.round((i + 1) * per)).reduce((a, b) => a + b, 0),
+    );
+  };
   const baseOf = (k) => TOP + BAR + (levels.length - 1 - k) * ((rows - 1) / (levels.length - 1)) * (BAR + GAP);
-  for (let k = 0; k + 1 < levels.length; k++) drawLinks(svg, levels, k, width, baseOf);
+  for (let k = 0; k + 1 < levels.length; k++) drawLinks(svg, levels, k, carriedBy(levels[k].n), width, baseOf);
   for (let k = 0; k < levels.length; k++) {
     const { n, scores } = levels[k];
     const base = baseOf(k);
     const each = width / n;
-    const perItem = share.length / n;
-    const carried = scores.map((_, i) =>
-      share.slice(Math.round(i * perItem), Math.round((i + 1) * perItem)).reduce((a, b) => a + b, 0),
-    );
-    const most = k === 0 ? top : Math.max(...carried, 1e-9);
+    const carried = carriedBy(n);
+    const most = Math.max(...carried, 1e-9);
     svg.append(makeSvg("path", { d: `M0 ${base}H${width}`, class: "why-base" }));
     scores.forEach((score, i) => {
       const bar = makeSvg("rect", {
@@ -157,22 +159,22 @@ function drawTree(box, levels, clip, text, rows) {
   box.replaceChildren(svg);
 }
 
-function drawLinks(svg, levels, k, width, baseOf) {
+function drawLinks(svg, levels, k, carried, width, baseOf) {
   const { n, weights } = levels[k];
   const above = levels[k + 1].n;
   const perParent = n / above;
-  const most = Math.max(...weights, 1e-9);
+  const most = Math.max(...carried, 1e-9);
   const [from, to] = [baseOf(k) - BAR - 2, baseOf(k + 1) + (above === 1 ? 3 : 17)];
   const middle = (from + to) / 2;
   weights.forEach((weight, i) => {
-    if (weight < 0.02 * most) return; // too thin to see
+    if (weight < 0.004) return; // too thin to see
     const x = ((i + 0.5) * width) / n;
     const parent = ((Math.floor(i / perParent) + 0.5) * width) / above;
     const link = makeSvg("path", {
       d: `M${x.toFixed(1)} ${from}C${x.toFixed(1)} ${middle} ${parent.toFixed(1)} ${middle} ${parent.toFixed(1)} ${to}`,
       class: "why-link",
       "stroke-width": Math.max(0.4, Math.min(14, (0.8 * width) / above) * weight).toFixed(2),
-      opacity: (0.15 + 0.5 * (weight / most)).toFixed(3),
+      opacity: (0.12 + 0.68 * (carried[i] / most)).toFixed(3),
     });
     svg.append(link);
   });

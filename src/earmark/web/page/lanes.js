@@ -256,31 +256,40 @@ function drawLane(lane, tiles, events) {
     context.fillStyle = colours.sunken;
     context.fillRect(0, 0, width, height);
   }
-  drawScores(context, lane.label, tiles, width, height);
-  if (state.corrections.events) {
-    for (const event of state.detected) {
-      if (event.event_label === lane.label) drawGhost(context, event, width, height);
-    }
-  }
+  const blocks = [];
   for (const event of events) {
-    if (event.event_label === lane.label) drawEventBlock(context, event, width, height);
+    if (event.event_label !== lane.label) continue;
+    const block = blockOf(event, width);
+    if (block) blocks.push({ ...block, event, chosen: event === state.chosen || event === drag?.event });
   }
-  const threshold = state.thresholds[lane.label];
-  if (threshold !== undefined) {
-    const y = yOf(threshold, height);
-    context.strokeStyle = colours.threshold;
-    context.lineWidth = 1.25;
-    context.setLineDash([5, 4]);
-    context.beginPath();
-    context.moveTo(0, y);
-    context.lineTo(width, y);
-    context.stroke();
-    context.setLineDash([]);
+  const points = scorePoints(lane.label, tiles, height);
+  fillScores(context, points, height);
+  for (const block of blocks) fillBlock(context, block, height);
+  drawThreshold(context, state.thresholds[lane.label], width, height);
+  strokeScores(context, points);
+  for (const block of blocks) outlineBlock(context, block, width, height);
+  if (!state.corrections.events) return;
+  for (const event of state.detected) {
+    if (event.event_label === lane.label) drawGhost(context, event, width, height);
   }
 }
 
-function drawScores(context, name, tiles, width, height) {
-  const points = []; // [x, y of the largest, y of the smallest]
+function drawThreshold(context, threshold, width, height) {
+  if (threshold === undefined) return;
+  const y = yOf(threshold, height);
+  context.strokeStyle = colours.threshold;
+  context.lineWidth = 1;
+  context.setLineDash([5, 4]);
+  context.beginPath();
+  context.moveTo(0, y);
+  context.lineTo(width, y);
+  context.stroke();
+  context.setLineDash([]);
+}
+
+/** Points to draw: [x, y of the largest score, y of the smallest]. */
+function scorePoints(name, tiles, height) {
+  const points = [];
   for (const { start, step, rows } of tiles) {
     const row = rows.get(name);
     if (!row) continue;
@@ -288,33 +297,38 @@ function drawScores(context, name, tiles, width, height) {
     const last = Math.min(row.high.length - 1, Math.ceil((state.view.end - start) / step) + 1);
     for (let k = first; k <= last; k++) {
       const time = start + (k + 0.5) * step;
-      if (time > duration() + step) break;
       points.push([xOf(time), yOf(row.high[k], height), yOf(row.low[k], height)]);
     }
   }
-  if (points.length === 0) return;
+  return points;
+}
+
+function fillScores(context, points, height) {
+  const wide = secondsPerPixel() * state.model.frame_rate > 1; // several frames per point
   const base = yOf(0, height);
+  const area = (column) => {
+    context.beginPath();
+    context.moveTo(points[0]?.[0] ?? 0, base);
+    for (const point of points) context.lineTo(point[0], point[column]);
+    context.lineTo(points.at(-1)?.[0] ?? 0, base);
+    context.fill();
+  };
   context.fillStyle = colours.scoreFill;
-  context.beginPath();
-  context.moveTo(points[0][0], base);
-  for (const [x, y] of points) context.lineTo(x, y);
-  context.lineTo(points.at(-1)[0], base);
-  context.fill();
+  area(1);
+  if (!wide) return;
+  context.globalAlpha = 0.35;
+  context.fillStyle = colours.scoreLine;
+  area(2);
+  context.globalAlpha = 1;
+}
+
+function strokeScores(context, points) {
   context.strokeStyle = colours.scoreLine;
   context.lineWidth = 1.5;
   context.lineJoin = "round";
   context.beginPath();
-  for (const [x, high] of points) context.lineTo(x, high);
+  for (const [x, y] of points) context.lineTo(x, y);
   context.stroke();
-  if (secondsPerPixel() * state.model.frame_rate < 1) return; // largest and smallest are the same
-  context.globalAlpha = 0.35;
-  context.fillStyle = colours.scoreLine;
-  context.beginPath();
-  context.moveTo(points[0][0], base);
-  for (const [x, , low] of points) context.lineTo(x, low);
-  context.lineTo(points.at(-1)[0], base);
-  context.fill();
-  context.globalAlpha = 1;
 }
 
 function blockOf(event, width) {
@@ -333,35 +347,46 @@ function drawGhost(context, event, width, height) {
   context.setLineDash([]);
 }
 
-function drawEventBlock(context, event, width, height) {
-  const block = blockOf(event, width);
-  if (!block) return;
-  const chosen = event === state.chosen || event === drag?.event;
-  const { x, w } = block;
-  const [y, h] = [2.5, height - 5];
+function traceBlock(context, { x, w }, height) {
   context.beginPath();
-  context.roundRect(x, y, w, h, Math.min(4, w / 2));
-  context.globalAlpha = chosen ? 0.5 : 0.3;
+  context.roundRect(x, 2.5, w, height - 5, Math.min(4, w / 2));
+}
+
+function fillBlock(context, block, height) {
+  traceBlock(context, block, height);
+  context.fillStyle = colours.surface;
+  context.fill();
+  context.globalAlpha = block.chosen ? 0.55 : 0.32;
   context.fillStyle = colours.event;
   context.fill();
   context.globalAlpha = 1;
+}
+
+function outlineBlock(context, block, width, height) {
+  const { x, w, event, chosen } = block;
+  traceBlock(context, block, height);
   context.strokeStyle = chosen ? colours.chosen : colours.eventLine;
   context.lineWidth = chosen ? 2.5 : 1.25;
   context.stroke();
   if (chosen && w > 16) {
     context.fillStyle = colours.chosen; // grips
     context.beginPath();
-    for (const edge of [x, x + w]) context.roundRect(edge - 3, y + h / 2 - 9, 6, 18, 3);
+    for (const edge of [x, x + w]) context.roundRect(edge - 3, height / 2 - 9, 6, 18, 3);
     context.fill();
   }
-  const visible = Math.min(x + w, width) - Math.max(x, 0);
-  if (visible > 46) {
-    const text = state.corrections.events ? "by hand" : event.score?.toFixed(2);
-    context.font = `600 11px ${colours.font}`;
-    context.textBaseline = "top";
-    context.fillStyle = colours.eventInk;
-    if (text && (text !== "by hand" || visible > 64)) context.fillText(text, Math.max(x, 0) + 8, y + 5);
-  }
+  const text = state.corrections.events ? "by hand" : event.score?.toFixed(2);
+  context.font = `600 11px ${colours.font}`;
+  const [left, right] = [Math.max(x, 0), Math.min(x + w, width)];
+  if (!text || right - left < context.measureText(text).width + 18) return;
+  context.textBaseline = "alphabetic";
+  context.lineWidth = 3;
+  context.lineJoin = "round";
+  context.strokeStyle = colours.surface;
+  context.globalAlpha = 0.7;
+  context.strokeText(text, left + 9, height - 10);
+  context.globalAlpha = 1;
+  context.fillStyle = colours.eventInk;
+  context.fillText(text, left + 9, height - 10);
 }
 
 export function initLanes() {
