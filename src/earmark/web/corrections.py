@@ -4,8 +4,9 @@ Conventions: the correction of a recording has all events that are really there,
 confirmed (True) or rejected (False). A rejected tag also removes the events of its class. Of all
 corrections two tables are made:
 
-- strong: the events of the model's classes, for `earmark tune --strong`. A recording with a
-  confirmed tag of which nobody marked an event is left out, since its events are not known.
+- strong: the events of the model's classes, for `earmark tune --strong`. A recording of which only
+  tags were judged is left out, and one with a confirmed tag of which nobody marked an event, since
+  its events are not known.
 - weak: the tags, those of events included, for `earmark train --from`.
 
 Corrections are kept in `corrections.json` of the library, by the name of the recording.
@@ -38,6 +39,7 @@ class Correction:
     Args:
         events: that are there.
         tags: label -> whether it is there.
+        events_checked: whether somebody looked at the events; else they are as detected.
 
     >>> own = Correction([Event(0, 1, "dog"), Event(1, 2, "cat")], {"cat": False, "cow": True})
     >>> own.labels, [event.label for event in own.accepted]
@@ -46,6 +48,7 @@ class Correction:
 
     events: Sequence[Event]
     tags: Mapping[str, bool] = field(default_factory=dict)
+    events_checked: bool = True
 
     @property
     def accepted(self) -> list[Event]:
@@ -59,7 +62,13 @@ class Correction:
         return tuple(sorted(confirmed | {event.label for event in self.accepted}))
 
     def has_all_events(self, labels: Collection[str]) -> bool:
-        """Return whether every class that is there, of these, has an event."""
+        """Return whether the events were checked and every class that is there, of these, has one.
+
+        >>> Correction([Event(0, 1, "dog")], events_checked=False).has_all_events(["dog"])
+        False
+        """
+        if not self.events_checked:
+            return False
         marked = {event.label for event in self.accepted}
         return all(label in marked for label in self.labels if label in labels)
 
@@ -69,14 +78,16 @@ class Correction:
             {"onset": event.onset, "offset": event.offset, "event_label": event.label}
             for event in self.events
         ]
-        return {"events": events, "tags": dict(self.tags)}
+        checked = self.events_checked
+        return {"events": events, "tags": dict(self.tags), "events_checked": checked}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Correction":
         """Return the correction that `to_dict` wrote."""
         events = [Event(own["onset"], own["offset"], own["event_label"])
                   for own in values["events"]]  # fmt: skip
-        return cls(events, {str(label): bool(on) for label, on in values["tags"].items()})
+        tags = {str(label): bool(on) for label, on in values["tags"].items()}
+        return cls(events, tags, bool(values.get("events_checked", True)))
 
 
 class Corrections:
@@ -117,7 +128,8 @@ class Corrections:
             check_label(label)
         events = [_checked(event, duration) for event in correction.events]
         with self._lock:
-            changed = {**self._by_name, name: Correction(sorted(events), dict(correction.tags))}
+            own = Correction(sorted(events), dict(correction.tags), correction.events_checked)
+            changed = {**self._by_name, name: own}
             self._save(changed)
 
     def remove(self, name: str) -> None:

@@ -40,6 +40,7 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
             events=[EventOut.of(event) for event in events],
             tags={} if correction is None else dict(correction.tags),
             corrected=correction is not None,
+            events_checked=correction is not None and correction.events_checked,
         )
 
     @router.put("/recordings/{id}/corrections")
@@ -58,7 +59,8 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
                 )
             events.append(Event(own.onset, own.offset, own.event_label))
         duration = recording.duration or 0.0
-        service.corrections.put(recording.name, Correction(events, body.tags), duration)
+        correction = Correction(events, body.tags, body.events_checked)
+        service.corrections.put(recording.name, correction, duration)
         return corrections(id)
 
     @router.delete("/recordings/{id}/corrections", status_code=204)

@@ -12,8 +12,9 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 
 from earmark.errors import choose
 from earmark.formats.event_table import EventTable, Layout
-from earmark.formats.events import encode_events
+from earmark.formats.events import Event, encode_events
 from earmark.formats.registry import EVENT_FORMATS
+from earmark.inference.decoding import Decoding
 from earmark.inference.detector import SENSITIVITIES
 from earmark.web.detect_routes import BODY
 from earmark.web.hierarchy import explain
@@ -37,6 +38,9 @@ from earmark.web.uploads import received
 PATIENCE = 3.0  # seconds that an upload waits for its events before the answer "working"
 MAX_POINTS = 4000
 
+FILE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {}}, "description": "A file."}
+}
 RESPONSES: dict[int | str, dict[str, Any]] = {
     202: {"model": RecordingOut, "description": "It is being analysed; ask for it again."}
 }
@@ -162,7 +166,14 @@ def recording_router(service: Service) -> APIRouter:
     @router.post("/recordings/{id}/events")
     def events(id: str, body: EventsIn) -> EventsOut:
         """Decode the scores of a recording: its events for some settings."""
-        _, found = service.scores(id)
+        _, own, decoding = decoded(id, body)
+        return EventsOut(
+            events=[EventOut.of(event) for event in own],
+            thresholds={label: decoding[label].threshold for label in decoding.labels},
+        )
+
+    def decoded(id: str, body: EventsIn) -> tuple[Recording, list[Event], Decoding]:
+        recording, found = service.scores(id)
         model = service.model
         by_class = {label: own.model_dump() for label, own in body.class_rules.items()}
         decoding = model.decoding(body.sensitivity, body.rules.model_dump(), by_class)
@@ -170,10 +181,7 @@ def recording_router(service: Service) -> APIRouter:
             choose("class", label, decoding.labels)
         chosen = decoding.labels if body.classes is None else body.classes
         own = model.events(found, decoding, body.min_score or 0.0)
-        return EventsOut(
-            events=[EventOut.of(event) for event in own if event.label in chosen],
-            thresholds={label: decoding[label].threshold for label in decoding.labels},
-        )
+        return recording, [event for event in own if event.label in chosen], decoding
 
     @router.get("/recordings/{id}/hierarchy")
     def hierarchy(
@@ -186,14 +194,20 @@ def recording_router(service: Service) -> APIRouter:
         detector = service.model.detector
         return HierarchyOut(**explain(detector, own.path, own.duration or 0.0, label, time))
 
-    @router.get(
-        "/recordings/{id}/export",
-        response_class=Response,
-        responses={200: {"content": {"application/octet-stream": {}}, "description": "A file."}},
-    )
+    @router.get("/recordings/{id}/export", response_class=Response, responses=FILE)
     def export(id: str, format: Annotated[str, Query(max_length=32)] = "tsv") -> Response:
         """Send the events, corrected ones if there are any, as a file of an event format."""
-        own, events = service.known_events(id)
+        return event_file(*service.known_events(id), format)
+
+    @router.post("/recordings/{id}/export", response_class=Response, responses=FILE)
+    def export_decoded(
+        id: str, body: EventsIn, format: Annotated[str, Query(max_length=32)] = "tsv"
+    ) -> Response:
+        """Send the events for some settings as a file of an event format."""
+        own, events, _ = decoded(id, body)
+        return event_file(own, events, format)
+
+    def event_file(own: Recording, events: list[Event], format: str) -> Response:
         about = EVENT_FORMATS[choose("event format", format, EVENT_FORMATS)]
         name = Path(own.name).name
         table = EventTable({name: events}, {name: own.duration or 0.0})

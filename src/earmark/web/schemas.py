@@ -197,6 +197,7 @@ class CorrectionsIn(Strict):
 
     events: Annotated[list[EventIn], Field(max_length=50_000)]
     tags: Annotated[dict[Label, bool], Field(max_length=1000)] = {}
+    events_checked: bool = True  # false: only tags were judged, the events are as detected
 
 
 class CorrectionsOut(BaseModel):
@@ -205,6 +206,7 @@ class CorrectionsOut(BaseModel):
     events: list[EventOut]
     tags: dict[str, bool]
     corrected: bool
+    events_checked: bool
 
 
 class TuneIn(Strict):
