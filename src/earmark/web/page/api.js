@@ -70,6 +70,7 @@ export const getHierarchy = (id, label, time, signal) =>
   json(one(id, `/hierarchy?${new URLSearchParams({ label, time })}`), { signal });
 
 export const getCorrections = (id) => json(one(id, "/corrections"));
+export const deleteCorrections = (id) => json(one(id, "/corrections"), { method: "DELETE" });
 export const putCorrections = (id, body) => json(one(id, "/corrections"), { method: "PUT", body });
 
 /** Return the file and the name that the service gives it. */

@@ -28,7 +28,7 @@ export async function refreshEvents() {
   }
   busy = true;
   try {
-    const { events, thresholds } = await getEvents(recording.id, state.settings);
+    const { events, thresholds } = await getEvents(recording.id, sent(state.settings));
     if (state.recording?.id === recording.id) update({ detected: events, thresholds });
   } catch (error) {
     sayError(error);
@@ -39,6 +39,16 @@ export async function refreshEvents() {
       refreshEvents();
     }
   }
+}
+
+/** The settings as the service takes them: a low threshold is not above the threshold. */
+export function sent(settings) {
+  const ordered = (rules) => {
+    const { threshold, low_threshold } = rules;
+    return low_threshold > threshold ? { ...rules, low_threshold: threshold } : rules;
+  };
+  const own = Object.entries(settings.class_rules).map(([label, rules]) => [label, ordered(rules)]);
+  return { ...settings, rules: ordered(settings.rules), class_rules: Object.fromEntries(own) };
 }
 
 /** Set the threshold of one class. */

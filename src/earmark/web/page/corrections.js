@@ -2,7 +2,7 @@
 //
 // The first change turns the detected events into corrected ones, which the sliders leave alone.
 
-import { getCorrections, putCorrections } from "./api.js";
+import { deleteCorrections, getCorrections, putCorrections } from "./api.js";
 import { find, sayError } from "./dom.js";
 import { readable } from "./format.js";
 import { duration, on, shownEvents, state, update } from "./state.js";
@@ -26,11 +26,12 @@ function replace(corrections) {
 
 function save() {
   const { recording, corrections } = state;
+  const events = shownEvents();
   present = corrections;
   unsaved += 1;
   find("save-status").textContent = "Saving…";
   saving = saving
-    .then(() => putCorrections(recording.id, corrections))
+    .then(() => send(recording.id, corrections, events))
     .then(() => {
       unsaved -= 1;
       if (unsaved === 0) find("save-status").textContent = "Corrections saved";
@@ -48,6 +49,15 @@ function save() {
   showHistory();
 }
 
+/** Events that nobody corrected are sent as they were detected, and as not checked. */
+function send(id, corrections, events) {
+  const { events: own, tags } = corrections;
+  if (own === null && Object.keys(tags).length === 0) return deleteCorrections(id);
+  return putCorrections(id, { events: events.map(plain), tags, events_checked: own !== null });
+}
+
+const plain = ({ onset, offset, event_label }) => ({ onset, offset, event_label });
+
 function showHistory() {
   find("undo").disabled = past.length === 0;
   find("redo").disabled = future.length === 0;
@@ -64,9 +74,9 @@ export async function loadCorrections(id) {
   present = { events: null, tags: {} };
   update({ corrections: present });
   find("save-status").textContent = "";
-  const { events, tags, corrected, events_corrected } = await getCorrections(id);
+  const { events, tags, events_checked } = await getCorrections(id);
   if (state.recording?.id !== id) return;
-  const own = (events_corrected ?? corrected) ? events : null;
+  const own = events_checked ? events : null;
   present = { events: own && [...own].sort(byOnset), tags };
   update({ corrections: present });
 }

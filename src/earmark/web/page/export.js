@@ -1,6 +1,7 @@
 // Saving the events that are shown as a file of any event format.
 
 import { exportEvents } from "./api.js";
+import { sent } from "./controls.js";
 import { saved } from "./corrections.js";
 import { find, make, say, sayError } from "./dom.js";
 import { on, state } from "./state.js";
@@ -10,7 +11,7 @@ export async function saveEvents() {
   const format = find("export-format").value;
   try {
     await saved();
-    const settings = state.corrections.events === null ? state.settings : null;
+    const settings = state.corrections.events === null ? sent(state.settings) : null;
     const { blob, name } = await exportEvents(state.recording.id, format, settings);
     const link = make("a", { href: URL.createObjectURL(blob), download: name ?? `events.${format}` });
     link.click();
