@@ -30,6 +30,13 @@ def serve(
         Path | None,
         typer.Option(help="Folder of recordings and corrections to keep; else temporary."),
     ] = None,
+    train_table: Annotated[
+        Path | None,
+        typer.Option(help="Table of tags to train with, besides the corrections."),
+    ] = None,
+    train_audio: Annotated[
+        Path | None, typer.Option(help="Folder of the recordings that --train-table names.")
+    ] = None,
     max_upload: Annotated[float, typer.Option(help="Largest recording, in MB.")] = 1024,
     max_duration: Annotated[float, typer.Option(help="Longest recording, in hours.")] = 12,
     max_seconds: Annotated[
@@ -63,7 +70,10 @@ def serve(
         max_active=max_active,
         max_waiting=max_waiting,
     )
-    settings = Settings(host, port, token, tuple(allow_host or ()), library, limits)
+    if (train_table is None) != (train_audio is None):
+        raise SettingError("--train-table and --train-audio go together.")
+    base = None if train_table is None or train_audio is None else (train_table, train_audio)
+    settings = Settings(host, port, token, tuple(allow_host or ()), library, limits, base)
     serve(
         model or BUNDLED,
         settings,

@@ -16,7 +16,8 @@ GRACE = 60.0  # seconds that the command has to write what it has
 
 def end_with_parent() -> None:
     """Wait for the end of standard input, and then end this process."""
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 1):  # a buffered reader would hold a lock at the exit
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE)
     os._exit(1)

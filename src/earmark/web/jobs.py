@@ -194,6 +194,8 @@ class Jobs:
             raise Refused(
                 409, "The corrections have no event of the model's classes to tune with; add one."
             )
+        if len(known) < 2:
+            raise Refused(409, "Tuning needs corrections of two recordings or more; correct another.")
         table = job.folder / STRONG
         atomic_write(table, strong_table(known, labels).encode())
         library = self._service.library.folder
@@ -218,6 +220,12 @@ class Jobs:
             rows = {**{str(path.resolve()): tags for path, tags in base}, **rows}
         if not any(rows.values()):
             raise Refused(409, "The corrections have no tag to train with; confirm one.")
+        lost = set(model.detector.labels) - set().union(*rows.values())
+        if lost:
+            job.log.append(
+                f"The new model will not know {', '.join(sorted(lost))}: no clip has such a tag. "
+                "Serve with --train-table to keep the clips of the first training."
+            )
         table = job.folder / WEAK
         atomic_write(table, weak_table(rows).encode())
         return [
@@ -268,15 +276,15 @@ class Jobs:
             job.process.send_signal(signal.SIGTERM)
         with job.process.stdout as lines:
             for line in lines:
-                job.log.append(self._shown(line))
+                job.log.append(self._shown(job, line))
         code = job.process.wait()
         job.process.stdin.close()
         return code
 
-    def _shown(self, line: str) -> str:
+    def _shown(self, job: Job, line: str) -> str:
         """Return a line for clients, who need no paths of this machine."""
-        folders = (self._service.library.state / "models", self._service.library.folder)
-        for folder in folders:
+        library = self._service.library
+        for folder in (job.folder, library.state / "models", library.folder):
             line = line.replace(f"{folder}/", "")
         return line.rstrip().removeprefix("earmark: ")[:1000]
 

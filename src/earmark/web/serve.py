@@ -9,6 +9,7 @@ from pathlib import Path
 from earmark.errors import SettingError
 from earmark.web.app import make_app
 from earmark.web.guard import Access, is_loopback
+from earmark.web.jobs import Jobs
 from earmark.web.library import Library
 from earmark.web.limits import Limits
 from earmark.web.served_model import ServedModel
@@ -29,6 +30,8 @@ class Settings:
         names: further names of the service.
         library: folder of the recordings; None is a temporary one.
         limits: on what clients may ask for.
+        base: table of tags and folder of its recordings, which trainings learn from besides the
+            corrections; None is none.
 
     >>> Settings(host="0.0.0.0").with_token().token is None
     False
@@ -42,6 +45,7 @@ class Settings:
     names: tuple[str, ...] = ()
     library: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    base: tuple[Path, Path] | None = None
 
     def with_token(self) -> "Settings":
         """Return the settings with a token, if others can reach the service."""
@@ -84,7 +88,9 @@ def serve(
         with Library(settings.library, settings.limits) as library:
             service = Service(served, library, settings.limits)
             try:
-                app = make_app(service, access, version("earmark"))
+                options = {} if encoder is None else {"tune": ("--encoder", str(encoder))}
+                jobs = Jobs(service, settings.base, options)
+                app = make_app(service, access, version("earmark"), jobs)
                 announce(f"{served.name}: {address(access)} (Ctrl-C ends it)")
                 run(app, listening, settings.limits)
             finally:

@@ -180,7 +180,8 @@ class Service:
                 analysis = self.analysis_of(recording, model)
                 recording.analysis = analysis  # its tiles are shown while it grows
                 if not analysis.exists():
-                    recording.expected = _expected(recording.path)
+                    with _named(recording.path, recording.name):
+                        recording.expected = _expected(recording.path)
                     if recording.expected is not None:
                         watch.check(recording.expected)
                         watch.duration = 0.0
