@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from docs import architecture, card, decoding, formats, reliable, results, systems
+from docs import architecture, card, decoding, formats, page, reliable, results, systems
 from earmark.data.features import FeatureConfig
 from earmark.experiments.demo import run_demo
 from earmark.files import atomic_write
@@ -123,6 +123,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/architecture.png": architecture.draw,
     "docs/images/gradients.png": gradient_figure,
+    "docs/images/page.png": page.draw,
     "docs/images/detection.png": demo_figure,
     "docs/images/hierarchy.png": demo_figure,
     "docs/images/runs.png": results.plot_all_runs,
@@ -138,15 +139,15 @@ def main() -> None:
     for file, make_file in FILES.items():
         (REPO / file).write_text(make_file())
         print(file)
-    for page, makers in PARTS.items():
-        path = REPO / page
+    for name, makers in PARTS.items():
+        path = REPO / name
         first, *rest = path.read_text().split(BEGIN)
         parts = [
             f"{BEGIN}\n\n{make_part()}\n{END}{old.partition(END)[2]}"
             for make_part, old in zip(makers, rest, strict=True)
         ]
         atomic_write(path, (first + "".join(parts)).encode())
-        print(page)
+        print(name)
     for image, draw in FIGURES.items():
         (REPO / image).parent.mkdir(exist_ok=True)
         draw(REPO / image)

@@ -85,6 +85,6 @@ export async function exportEvents(id, format, settings) {
 
 export const getJobs = () => json("jobs");
 export const getJob = (id) => json(`jobs/${encodeURIComponent(id)}`);
-export const startJob = (kind) => json(kind, { method: "POST", body: {} });
+export const startJob = (kind, body) => json(kind, { method: "POST", body });
 export const stopJob = (id) => json(`jobs/${encodeURIComponent(id)}`, { method: "DELETE" });
 export const adoptJob = (id) => json(`jobs/${encodeURIComponent(id)}/adopt`, { method: "POST" });

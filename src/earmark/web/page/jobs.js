@@ -16,7 +16,8 @@ let job = null;
 async function start(kind) {
   try {
     await saved();
-    const { id } = await startJob(kind);
+    const epochs = Math.round(Number(find("train-epochs").value)) || 30;
+    const { id } = await startJob(kind, kind === "train" ? { max_epochs: epochs } : {});
     await watch(id);
   } catch (error) {
     sayError(error);
