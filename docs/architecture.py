@@ -11,7 +11,7 @@ ROWS = (
     ("tensors", "formats", "audio"),
     ("synth", "data", "nn", "metrics"),
     ("plots", "inference"),
-    ("training",),
+    ("training", "web"),
     ("experiments",),
     ("cli",),
 )

@@ -37,9 +37,10 @@ LAYERS = {
     "inference": "errors config files frames tensors runtime audio formats data nn metrics",
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
+    "web": "errors files frames pooling audio formats data nn inference",
     "experiments": "errors config files frames runtime audio synth formats data metrics plots "
     "inference training",
-    "cli": "errors runtime synth formats data metrics plots inference training experiments",
+    "cli": "errors runtime synth formats data metrics plots inference training web experiments",
 }
 LAYERS = {name: set(allowed.split()) for name, allowed in LAYERS.items()}
 

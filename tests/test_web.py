@@ -1,5 +1,6 @@
 """The service: what it answers about recordings, equal to what the library computes."""
 
+import errno
 import io
 import json
 import re
@@ -12,6 +13,7 @@ from services import LABELS, RATE, frames, running, sound, wav, write_model
 
 from earmark.formats.registry import EVENT_FORMATS
 from earmark.inference.detector import Detector
+from earmark.web.library import Library
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +116,8 @@ class TestDetect:
     @pytest.mark.parametrize(
         "form",
         [
-            b"--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\na\r\n--x--\r\n",
-            b"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n" + wav(),
+            b'--x\r\nContent-Disposition: form-data; name="other"\r\n\r\na\r\n--x--\r\n',
+            b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + wav(),
             b"--x\r\n" + b"a: b\r\n" * 5000,
             b"nothing of a form",
             b"--x\r\n" + b"a" * 20000,
@@ -158,9 +160,7 @@ class TestRecordings:
         ],
     )
     def test_a_name_never_leaves_the_library(self, web, name, kept):
-        answer = web.client.post(
-            "/api/recordings", params={"filename": name}, content=wav(1.0)
-        )
+        answer = web.client.post("/api/recordings", params={"filename": name}, content=wav(1.0))
         assert answer.status_code == 201, answer.text
         assert answer.json()["name"] == kept
         folder = web.service.library.folder
@@ -222,6 +222,10 @@ class TestRecordings:
         rules = {"threshold": 0.99, "max_gap": 2.0, "min_duration": 1.0}
         few = web.client.post(path, json={"rules": rules, "classes": ["low"]}).json()["events"]
         assert all(e["event_label"] == "low" and e["offset"] - e["onset"] >= 1 for e in few)
+        passed = {"rules": {"threshold": 0.4, "low_threshold": 0.9}}  # sliders pass each other
+        same = {"rules": {"threshold": 0.4, "low_threshold": 0.4}}
+        found = [web.client.post(path, json=body).json() for body in (passed, same)]
+        assert found[0] == found[1]
         body = {"class_rules": {"low": {"threshold": 1.0}}}
         assert web.client.post(path, json=body).json()["thresholds"] == {"low": 1.0, "high": 0.5}
 
@@ -250,6 +254,9 @@ class TestRecordings:
         assert fine["labels"] == list(LABELS)
         np.testing.assert_allclose(np.array(fine["low"]).T, scores, atol=1e-4)
         assert fine["low"] == fine["high"]
+        some = web.client.get(path, params={"points": 4000, "labels": ["low"]}).json()
+        assert (some["labels"], some["low"]) == (["low"], fine["low"][1:])
+        assert web.client.get(path, params={"labels": ["cow"]}).status_code == 422
         coarse = web.client.get(path, params={"points": 10, "start": 2.0, "end": 8.0}).json()
         first = round(coarse["start"] / 0.08)
         width = round(coarse["step"] / 0.08)
@@ -373,9 +380,28 @@ def test_the_page_comes_from_the_service(web):
     assert page.headers["content-type"].startswith("text/html")
     for target in re.findall(r'(?:src|href)="(/page/[^"]+)"', page.text):
         assert web.client.get(target).status_code == 200
-    for path in ("/page/../app.py", "/page/%2e%2e/app.py", "/page//etc/passwd", "/page/..%2fapp.py"):
+    for path in (
+        "/page/../app.py",
+        "/page/%2e%2e/app.py",
+        "/page//etc/passwd",
+        "/page/..%2fapp.py",
+    ):
         url = httpx.URL(f"http://127.0.0.1:{web.access.port}").copy_with(raw_path=path.encode())
         assert web.client.get(url).status_code == 404
+
+
+def test_a_full_disk_is_said_and_costs_nothing(web, monkeypatch):
+    def full(self, *arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", "/secret/path")
+
+    before = web.client.get("/api/recordings").json()
+    with monkeypatch.context() as patch:
+        patch.setattr(Library, "add", full)
+        answer = web.client.post("/api/recordings", content=wav(1.0))
+        assert answer.status_code == 503
+        assert answer.json()["detail"] == "The service cannot do it now: No space left on device."
+    assert web.client.get("/api/recordings").json() == before
+    assert list((web.service.library.state / "work").iterdir()) == []
 
 
 def test_every_error_is_one_sentence_of_json(web):
@@ -411,5 +437,7 @@ def test_a_recording_can_be_deleted_while_it_is_analysed(model):
         assert web.client.get(path).status_code == 404
         web.upload(wav(1.0))  # the workers go on
         web.service.workers.submit(lambda: None).result()
-        names = {file.name.split("-")[0] for file in (web.service.library.state / "scores").iterdir()}
+        names = {
+            file.name.split("-")[0] for file in (web.service.library.state / "scores").iterdir()
+        }
         assert answer.json()["id"] not in names

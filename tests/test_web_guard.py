@@ -17,7 +17,7 @@ from services import running, wav, write_model
 from earmark.errors import DataError, SettingError
 from earmark.web.guard import Access
 from earmark.web.library import Library, temporary_base
-from earmark.web.limits import Limits, Refused
+from earmark.web.limits import Limits, RequestError
 from earmark.web.serve import Settings, serve
 from earmark.web.server import bind
 from earmark.web.workers import LATER, Workers
@@ -44,7 +44,9 @@ def closed(model):
 
 
 class TestOtherSites:
-    @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "10.0.0.1", "", "[", "::1"])
+    @pytest.mark.parametrize(
+        "host", ["evil.example", "evil.example:80", "10.0.0.1", "", "[", "::1"]
+    )
     def test_a_request_for_another_name_is_refused(self, web, host):
         for path in ("/", "/health", "/api/recordings", "/page/style.css"):
             answer = web.client.get(path, headers={"host": host})
@@ -166,11 +168,16 @@ class TestSlowClients:
             time.sleep(0.05)
 
     @pytest.mark.parametrize(
-        "noise", [b"\x16\x03\x01\x02\x00" * 50, b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-                  b"GET /" + b"a" * 100_000, b"POST /detect HTTP/1.1\r\nHost: localhost\r\n"
-                  b"Content-Length: -5\r\n\r\n", b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
-                  b"POST /detect HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"]
-    )  # fmt: skip
+        "noise",
+        [
+            b"\x16\x03\x01\x02\x00" * 50,
+            b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            b"GET /" + b"a" * 100_000,
+            b"POST /detect HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+            b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"POST /detect HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        ],
+    )
     def test_what_is_no_http_is_refused(self, web, noise):
         with self.connect(web) as client:
             client.sendall(noise)
@@ -262,7 +269,7 @@ class TestLimits:
         assert first.done()
         assert urgent.done()
         workers.close()
-        with pytest.raises(Refused, match="is ending"):
+        with pytest.raises(RequestError, match="is ending"):
             workers.submit(hold.wait)
 
 
@@ -314,7 +321,9 @@ class TestLibrary:
             assert web.wait(f"/api/recordings/{own['id']}", "working")["status"] == "ready"
         assert scores.stat().st_size == size
 
-    def test_a_temporary_library_of_a_process_that_was_killed_is_removed(self, monkeypatch, tmp_path):
+    def test_a_temporary_library_of_a_process_that_was_killed_is_removed(
+        self, monkeypatch, tmp_path
+    ):
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         code = (
             "import tempfile, os, signal\n"
@@ -325,7 +334,8 @@ class TestLibrary:
             "print(library.folder, flush=True)\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == -signal.SIGKILL
         left = Path(done.stdout.strip())
         assert left.exists()

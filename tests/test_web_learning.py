@@ -14,7 +14,7 @@ from earmark.inference.detector import Detector
 from earmark.training.api import tune
 from earmark.web.changes import find_change
 from earmark.web.corrections import Correction
-from earmark.web.limits import Refused
+from earmark.web.limits import RequestError
 from earmark.web.training_clips import training_rows
 
 
@@ -62,13 +62,18 @@ class TestCorrections:
         web, path = own
         answer = web.client.get(f"{path}/corrections").json()
         detected = web.client.post(f"{path}/events", json={}).json()
-        assert answer == {"events": detected["events"], "tags": {}, "corrected": False}
-        body = {"events": [{"onset": 1, "offset": 99, "event_label": "cow"}], "tags": {"low": False}}
+        assert answer == {"events": detected["events"], "tags": {}, "corrected": False,
+                          "events_checked": False}  # fmt: skip
+        body = {
+            "events": [{"onset": 1, "offset": 99, "event_label": "cow"}],
+            "tags": {"low": False},
+        }
         assert web.client.put(f"{path}/corrections", json=body).status_code == 200
         assert web.client.get(path).json()["corrected"] is True
         answer = web.client.get(f"{path}/corrections").json()
         cow = {"onset": 1.0, "offset": 4.0, "event_label": "cow", "score": None}
-        assert answer == {"events": [cow], "tags": {"low": False}, "corrected": True}
+        assert answer == {"events": [cow], "tags": {"low": False}, "corrected": True,
+                          "events_checked": True}  # fmt: skip
         exported = web.client.get(f"{path}/export?format=csv").text
         assert exported == "filename,onset,offset,event_label\na.wav,1.000,4.000,cow\n"
         assert web.client.delete(f"{path}/corrections").status_code == 204
@@ -100,13 +105,20 @@ class TestCorrections:
         web, path = own
         events = sent([Event(0, 1, "low"), Event(2, 3, "high")])
         web.client.put(f"{path}/corrections", json={"events": events, "tags": {"high": False}})
-        strong, weak = (web.client.get(f"/api/corrections/{x}.tsv").text for x in ("strong", "weak"))
+        strong, weak = (
+            web.client.get(f"/api/corrections/{x}.tsv").text for x in ("strong", "weak")
+        )
         assert strong.splitlines()[1:] == ["a.wav\t0.000\t1.000\tlow"]
         assert weak.splitlines()[1:] == ["a.wav\tlow"]
         web.client.put(f"{path}/corrections", json={"events": [], "tags": {"high": True}})
-        strong, weak = (web.client.get(f"/api/corrections/{x}.tsv").text for x in ("strong", "weak"))
+        strong, weak = (
+            web.client.get(f"/api/corrections/{x}.tsv").text for x in ("strong", "weak")
+        )
         assert strong.splitlines()[1:] == []
         assert weak.splitlines()[1:] == ["a.wav\thigh"]
+        body = {"events": events, "tags": {"high": True}, "events_checked": False}
+        web.client.put(f"{path}/corrections", json=body)
+        assert web.client.get("/api/corrections/strong.tsv").text.splitlines()[1:] == []
 
 
 class TestTables:
@@ -203,7 +215,7 @@ class TestJobs:
         job = web.wait(f"/api/jobs/{id}", "running")
         assert job["status"] == "stopped"
         assert web.jobs.find(id).process.poll() is not None
-        assert [own["id"] for own in web.client.get("/api/jobs").json()][0] == id
+        assert next(own["id"] for own in web.client.get("/api/jobs").json()) == id
 
     def test_without_corrections_there_is_nothing_to_learn_from(self, model):
         with running(model) as web:
@@ -221,7 +233,7 @@ class TestJobs:
             answer = web.client.post("/api/tune", json={"objective": "f_mesure"})
             assert "did you mean 'f_measure'" in answer.json()["detail"]
             assert web.client.get("/api/jobs/none").status_code == 404
-            with pytest.raises(Refused):
+            with pytest.raises(RequestError):
                 web.jobs.find("none")
 
 
@@ -231,5 +243,3 @@ def test_an_event_that_moves_a_little_is_no_change():
     assert change.added == [Event(2.8, 4, "cat")]
     assert change.removed == [Event(2, 3, "cat")]
     assert find_change([], []).added == []
-
-

@@ -39,9 +39,7 @@ def serve(
     ] = None,
     max_upload: Annotated[float, typer.Option(help="Largest recording, in MB.")] = 1024,
     max_duration: Annotated[float, typer.Option(help="Longest recording, in hours.")] = 12,
-    max_seconds: Annotated[
-        float, typer.Option(help="Seconds that POST /detect may take.")
-    ] = 300,
+    max_seconds: Annotated[float, typer.Option(help="Seconds that POST /detect may take.")] = 300,
     max_active: Annotated[int, typer.Option(help="Recordings analysed at a time.")] = 2,
     max_waiting: Annotated[int, typer.Option(help="Recordings that may wait for it.")] = 64,
     encoder: EncoderOption = None,

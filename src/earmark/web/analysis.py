@@ -54,9 +54,7 @@ def spectrogram_config(configs: Sequence[FeatureConfig]) -> FeatureConfig:
     rate = configs[0].sample_rate
     hop = max(1, round(0.02 * rate)) / rate
     n_mels = 80 if rate >= 16000 else 40
-    return FeatureConfig(
-        rate, 2 * hop, hop, n_mels, f_min=rate / 320, f_max=min(14000.0, rate / 2)
-    )
+    return FeatureConfig(rate, 2 * hop, hop, n_mels, f_min=rate / 320, f_max=min(14000.0, rate / 2))
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,9 @@ def _write(
     file = stack.enter_context(analysis.file("scores").open("wb"))
     drawn = None
     if shown is not None:
-        pair = [stack.enter_context(analysis.file(kind).open("wb")) for kind in ("grey", "overview")]
+        pair = [
+            stack.enter_context(analysis.file(kind).open("wb")) for kind in ("grey", "overview")
+        ]
         drawn = _Columns(columns, shown, *pair)
     n_frames = 0
     for frames, clips in detector.stream_scores(*(streams[config] for config in configs)):

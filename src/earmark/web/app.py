@@ -19,12 +19,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from earmark.errors import EarmarkError
+from earmark.web.analysis_routes import analysis_router
 from earmark.web.api_page import STYLE, api_page
 from earmark.web.detect_routes import detect_router
 from earmark.web.guard import Access, Guard
 from earmark.web.jobs import Jobs
 from earmark.web.learning_routes import learning_router
-from earmark.web.limits import Refused, Stopped
+from earmark.web.limits import RequestError, StoppedError
 from earmark.web.recording_routes import recording_router
 from earmark.web.schemas import PROBLEMS
 from earmark.web.service import Service
@@ -35,9 +36,7 @@ PAGE = Path(__file__).parent / "page"
 REVALIDATE = {"cache-control": "no-cache"}
 
 
-def make_app(
-    service: Service, access: Access, version: str, jobs: Jobs | None = None
-) -> ASGIApp:
+def make_app(service: Service, access: Access, version: str, jobs: Jobs | None = None) -> ASGIApp:
     """Return the application of a service.
 
     Args:
@@ -70,6 +69,7 @@ def make_api(service: Service, version: str, jobs: Jobs | None = None) -> FastAP
     )
     api.include_router(detect_router(service, version))
     api.include_router(recording_router(service))
+    api.include_router(analysis_router(service))
     api.include_router(learning_router(service, jobs))
     _add_pages(api)
     _add_errors(api)
@@ -104,8 +104,8 @@ class _Page(StaticFiles):
 def _add_errors(api: FastAPI) -> None:
     @api.exception_handler(EarmarkError)
     def earmark_error(request: Request, error: Exception) -> Response:
-        status = error.status if isinstance(error, Refused) else 422
-        status = 503 if isinstance(error, Stopped) else status
+        status = error.status if isinstance(error, RequestError) else 422
+        status = 503 if isinstance(error, StoppedError) else status
         headers = {"retry-after": "5"} if status in (429, 503) else None
         return JSONResponse({"detail": str(error)}, status, headers)
 
@@ -118,6 +118,16 @@ def _add_errors(api: FastAPI) -> None:
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         return JSONResponse({"detail": _sentence(error)}, 422)
+
+    @api.exception_handler(OSError)
+    def system_error(request: Request, error: Exception) -> Response:
+        logger.error("%s %s: %s", request.method, request.url.path, error)
+        why = getattr(error, "strerror", None) or "an error of the system"
+        return JSONResponse({"detail": f"The service cannot do it now: {why}."}, 503)
+
+    @api.exception_handler(Exception)
+    def failed(request: Request, error: Exception) -> Response:
+        return JSONResponse({"detail": "The service failed; its log says why."}, 500)
 
     @api.exception_handler(ClientDisconnect)
     def gone(request: Request, error: Exception) -> Response:

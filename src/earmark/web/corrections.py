@@ -26,7 +26,7 @@ from earmark.files import atomic_write
 from earmark.formats.event_table import EventTable, Layout
 from earmark.formats.events import Event, encode_events
 from earmark.formats.tags import SEPARATORS, write_tags
-from earmark.web.limits import Refused
+from earmark.web.limits import RequestError
 
 FILE, STRONG, WEAK = "corrections.json", "strong.tsv", "weak.tsv"
 SHORTEST = 0.001  # seconds of an event: tables have milliseconds
@@ -178,34 +178,36 @@ def weak_table(tags: Mapping[str, Collection[str]]) -> str:
 
 
 def check_label(label: str) -> None:
-    """Raise `Refused` if a label cannot be written to a table.
+    """Raise `RequestError` if a label cannot be written to a table.
 
     >>> check_label("dog|cat")
     Traceback (most recent call last):
         ...
-    earmark.web.limits.Refused: The label 'dog|cat' has a sign that tables cannot hold; ...
+    earmark.web.limits.RequestError: The label 'dog|cat' has a sign that tables cannot hold; ...
     """
     wrong = any(unicodedata.category(c)[0] == "C" or c in SEPARATORS for c in label)
     if wrong or label != label.strip() or "  " in label:
-        raise Refused(
+        raise RequestError(
             422, f"The label {label[:60]!r} has a sign that tables cannot hold; use plain words."
         )
 
 
 def check_name(name: str) -> None:
-    """Raise `Refused` if the name of a recording cannot be written to a table.
+    """Raise `RequestError` if the name of a recording cannot be written to a table.
 
     >>> check_name("a.wav")
     """
     if name != name.strip() or any(unicodedata.category(c)[0] == "C" for c in name):
-        raise Refused(422, f"The recording {name!r} has a name that tables cannot hold; rename it.")
+        raise RequestError(
+            422, f"The recording {name!r} has a name that tables cannot hold; rename it."
+        )
 
 
 def _checked(event: Event, duration: float) -> Event:
     """Return an event that ends with the recording; raise if nothing of it is left."""
     onset, offset = max(0.0, event.onset), min(event.offset, duration)
     if offset - onset < SHORTEST:
-        raise Refused(
+        raise RequestError(
             422,
             f"The event {event.label[:60]!r} from {event.onset:g} to {event.offset:g} s is shorter "
             f"than a millisecond, or outside of the recording of {duration:g} s.",

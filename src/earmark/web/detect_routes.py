@@ -65,16 +65,15 @@ def detect_router(service: Service, version: str) -> APIRouter:
             events = model.events(scores, decoding, min_score)
             return [event for event in events if chosen is None or event.label in chosen]
 
-        work = service.library.work_path()
-        async with received(request, work, service.limits, filename) as upload:
+        path = service.library.work_path()
+        async with received(request, path, service.limits, filename) as upload:
             watch = service.new_watch(service.limits.max_seconds)
-            future = service.detect(upload.path, upload.name, decode, watch)
+            work = asyncio.wrap_future(service.detect(upload.path, upload.name, decode, watch))
             try:
-                found = await _while_connected(request, asyncio.wrap_future(future), watch)
+                found = await _while_connected(request, work, watch)
             finally:
-                watch.stop()
-                if not future.cancel() and not future.done():
-                    await asyncio.wait([asyncio.wrap_future(future)], timeout=30.0)
+                watch.stop()  # before the file goes, the work must have ended
+                await asyncio.wait([work], timeout=30.0)
         return DetectionOut(
             filename=upload.name,
             duration=found.duration,

@@ -168,11 +168,15 @@ class Guard:
             )
         if not self._is_own_site(scope, headers, host):
             return _problem(403, "Another site may not use this service.")
-        if self.access.token is None:
-            return None
-        query = parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100) if (
-            scope["path"] == "/" and scope["method"] == "GET"
-        ) else {}
+        return None if self.access.token is None else self._ask_token(scope, headers)
+
+    def _ask_token(self, scope: Scope, headers: Headers) -> Response | None:
+        """Return the answer to a request without the token, or to the one that brings it."""
+        query = (
+            parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100)
+            if (scope["path"] == "/" and scope["method"] == "GET")
+            else {}
+        )
         if "token" in query and self.access.accepts_token(query["token"][0]):
             welcome = HTMLResponse(_WELCOME)
             welcome.set_cookie(

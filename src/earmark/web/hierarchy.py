@@ -23,7 +23,7 @@ from earmark.inference.member import Member
 from earmark.nn.frame_network import FrameNetwork
 from earmark.pooling import Stage
 from earmark.pooling.stages import pool
-from earmark.web.limits import Refused
+from earmark.web.limits import RequestError
 
 STAGES = (5, 5, 5)  # of the paper, for a model that pools at a single level
 DECIMALS = 6
@@ -117,11 +117,10 @@ def level_values(
 def _shares(weights: Tensor, length: int | None) -> Tensor:
     """Return weights divided by the sum of their segment, of `length` or of all."""
     values = weights.double()
-    groups = values.split(length) if length else [values]
-    totals = [group.sum() for group in groups]
-    return torch.cat(
-        [group / total if total > 0 else group for group, total in zip(groups, totals, strict=True)]
-    )
+    length = length or len(values)
+    segments = [values[first : first + length] for first in range(0, len(values), length)]
+    # A segment whose weights are all 0 has no effect; they stay 0.
+    return torch.cat([segment / segment.sum().clamp(min=1e-300) for segment in segments])
 
 
 def _pooling_network(detector: Detector) -> tuple[Member, FrameNetwork]:
@@ -130,7 +129,7 @@ def _pooling_network(detector: Detector) -> tuple[Member, FrameNetwork]:
         if isinstance(network, FrameNetwork):
             return member, network
     name = ensemble.members[0].model_config.network
-    raise Refused(
+    raise RequestError(
         422, f"The network {name!r} does not pool frames to clips, so there are no levels to show."
     )
 

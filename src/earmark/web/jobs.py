@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
+from typing import Literal
 from uuid import uuid4
 
 from earmark.data.manifest import Manifest
@@ -25,12 +26,15 @@ from earmark.files import atomic_write
 from earmark.web.changes import Change, find_change
 from earmark.web.corrections import STRONG, WEAK, Correction, strong_table, weak_table
 from earmark.web.library import Recording
-from earmark.web.limits import Refused, Stopped, Watch
+from earmark.web.limits import RequestError, StoppedError, Watch
 from earmark.web.served_model import ServedModel
 from earmark.web.service import Service
 from earmark.web.training_clips import training_rows
 
 logger = logging.getLogger(__name__)
+
+Kind = Literal["tune", "train"]
+JobStatus = Literal["running", "done", "failed", "stopped"]
 
 LOG_LINES = 200
 KEPT = 20  # jobs that are remembered
@@ -50,11 +54,11 @@ class Job:
     """
 
     id: str
-    kind: str
+    kind: Kind
     folder: Path
     model: Path
     max_epochs: int = 0
-    status: str = "running"
+    status: JobStatus = "running"
     detail: str = ""
     adopted: bool = False
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
@@ -104,18 +108,18 @@ class Jobs:
         self._threads: list[Thread] = []
 
     def find(self, id: str) -> Job:
-        """Return the job with an id, or raise `Refused`."""
+        """Return the job with an id, or raise `RequestError`."""
         job = self._jobs.get(id)
         if job is None:
-            raise Refused(404, "There is no such job.")
+            raise RequestError(404, "There is no such job.")
         return job
 
     def all(self) -> list[Job]:
         """Return the jobs, the newest first."""
         return list(reversed(self._jobs.values()))
 
-    def start(self, kind: str, *options: str, max_epochs: int = 0) -> Job:
-        """Start a job; raise `Refused` if one runs already, or if there are no corrections.
+    def start(self, kind: Kind, *options: str, max_epochs: int = 0) -> Job:
+        """Start a job; raise `RequestError` if one runs already, or if there are no corrections.
 
         Args:
             kind: "tune" or "train".
@@ -124,10 +128,12 @@ class Jobs:
         """
         corrected = self._corrected()
         if not corrected:
-            raise Refused(409, "There are no corrections to learn from; correct a recording first.")
+            raise RequestError(
+                409, "There are no corrections to learn from; correct a recording first."
+            )
         with self._lock:
             if any(job.status == "running" for job in self._jobs.values()):
-                raise Refused(409, "A job is running; wait for it, or stop it.")
+                raise RequestError(409, "A job is running; wait for it, or stop it.")
             id = uuid4().hex[:12]
             state = self._service.library.state
             folder = state / "work" / f"job-{id}"
@@ -160,9 +166,9 @@ class Jobs:
         """Let the service use the model of a job."""
         job = self.find(id)
         if job.status == "running":
-            raise Refused(409, "The job is still running.")
+            raise RequestError(409, "The job is still running.")
         if job.served is None:
-            raise Refused(409, f"The job has no model to adopt: {job.detail}")
+            raise RequestError(409, f"The job has no model to adopt: {job.detail}")
         self._service.adopt(job.served)
         for other in self._jobs.values():
             other.adopted = other is job
@@ -191,11 +197,13 @@ class Jobs:
         labels = self._service.model.detector.labels
         known = {name: own for name, (_, own) in corrected.items() if own.has_all_events(labels)}
         if not any(event.label in labels for own in known.values() for event in own.accepted):
-            raise Refused(
+            raise RequestError(
                 409, "The corrections have no event of the model's classes to tune with; add one."
             )
         if len(known) < 2:
-            raise Refused(409, "Tuning needs corrections of two recordings or more; correct another.")
+            raise RequestError(
+                409, "Tuning needs corrections of two recordings or more; correct another."
+            )
         table = job.folder / STRONG
         atomic_write(table, strong_table(known, labels).encode())
         library = self._service.library.folder
@@ -219,7 +227,7 @@ class Jobs:
             base = zip(manifest.paths, manifest.tags, strict=True)
             rows = {**{str(path.resolve()): tags for path, tags in base}, **rows}
         if not any(rows.values()):
-            raise Refused(409, "The corrections have no tag to train with; confirm one.")
+            raise RequestError(409, "The corrections have no tag to train with; confirm one.")
         lost = set(model.detector.labels) - set().union(*rows.values())
         if lost:
             job.log.append(
@@ -250,7 +258,7 @@ class Jobs:
             else:
                 self._compare(job, job.served)
                 self._end(job, "done", _reason(job.log))
-        except Stopped:
+        except StoppedError:
             self._end(job, "stopped", "It was stopped.")
         except EarmarkError as error:
             self._end(job, "failed", str(error))
@@ -303,14 +311,14 @@ class Jobs:
                 _, scores = self._service.scores(recording.id)
                 before = self._service.model.events(scores)
                 after = model.events(self._service.analyse(recording, model, watch).scores())
-            except (Refused, DataError, OSError):  # deleted meanwhile
+            except (RequestError, DataError, OSError):  # deleted meanwhile
                 continue
             job.changed.append((recording, find_change(before, after)))
 
     def _stops(self, job: Job) -> Callable[[], bool]:
         return lambda: job.is_stopped or self._service.is_closing
 
-    def _end(self, job: Job, status: str, detail: str) -> None:
+    def _end(self, job: Job, status: JobStatus, detail: str) -> None:
         job.detail = detail
         shutil.rmtree(job.folder, ignore_errors=True)
         job.status = status  # last: who waits for it sees the rest

@@ -10,7 +10,7 @@ from earmark.formats.events import Event
 from earmark.inference.tuning.objectives import OBJECTIVES
 from earmark.web.corrections import Correction, strong_table, weak_table
 from earmark.web.jobs import Job, Jobs
-from earmark.web.limits import Refused
+from earmark.web.limits import RequestError
 from earmark.web.schemas import (
     ChangeOut,
     CorrectionsIn,
@@ -48,11 +48,11 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
         """Keep the events that are really there, and tags that are confirmed or rejected."""
         recording = service.library.find(id)
         if recording.status != "ready":
-            raise Refused(409, "The recording is not analysed yet; try again in a moment.")
+            raise RequestError(409, "The recording is not analysed yet; try again in a moment.")
         events = []
         for own in body.events:
             if own.offset <= own.onset:
-                raise Refused(
+                raise RequestError(
                     422,
                     f"The event {own.event_label[:60]!r} must end after it begins. Got "
                     f"{own.onset:g} to {own.offset:g} s.",
@@ -121,7 +121,7 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
         """Send the model file of a job."""
         own = jobs.find(id)
         if own.served is None:
-            raise Refused(409, "The job has no model yet.")
+            raise RequestError(409, "The job has no model yet.")
         return FileResponse(
             own.model, media_type="application/octet-stream", filename=own.model.name
         )

@@ -22,15 +22,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Literal
 from uuid import uuid4
 
 from earmark.audio.decode import SUFFIXES, find_audio
 from earmark.errors import DataError
 from earmark.files import LOCK, locked
 from earmark.web.analysis import Analysis
-from earmark.web.limits import Limits, Refused, Watch
+from earmark.web.limits import Limits, RequestError, Watch
 
 logger = logging.getLogger(__name__)
+
+Status = Literal["working", "ready", "failed"]
 
 STATE = ".earmark"
 LONGEST_NAME = 120  # bytes, which leaves room for a number and for the suffixes of other files
@@ -47,6 +50,7 @@ class Recording:
         path: of the file.
         status: "working", "ready" or "failed".
         detail: why it failed.
+        code: the HTTP status of an upload that failed so.
         analysis: its scores and spectrogram, as far as they are.
         watch: of the analysis that is under way.
         n_events: of the model's own decoding.
@@ -56,8 +60,9 @@ class Recording:
     id: str
     name: str
     path: Path
-    status: str = "working"
+    status: Status = "working"
     detail: str = ""
+    code: int = 422
     analysis: Analysis | None = None
     watch: Watch | None = None
     expected: float | None = None  # seconds, by its header
@@ -138,10 +143,10 @@ class Library:
         self._stack.close()
 
     def find(self, id: str) -> Recording:
-        """Return the recording with an id, or raise `Refused`."""
+        """Return the recording with an id, or raise `RequestError`."""
         recording = self._recordings.get(id)
         if recording is None:
-            raise Refused(404, "There is no such recording; it may have been deleted.")
+            raise RequestError(404, "There is no such recording; it may have been deleted.")
         return recording
 
     def work_path(self) -> Path:
@@ -154,13 +159,13 @@ class Library:
         name = with_audio_suffix(clean_name(name), file)
         with self._lock:
             if len(self) >= self.limits.max_recordings:
-                raise Refused(
+                raise RequestError(
                     413,
                     f"The library has {len(self)} recordings, the limit of this service; delete "
                     "some.",
                 )
             if sum(self._sizes.values()) + size > self.limits.max_library:
-                raise Refused(
+                raise RequestError(
                     413, "The library is as large as this service allows; delete recordings."
                 )
             path = self._free_path(name)
@@ -191,7 +196,7 @@ class Library:
             # Tables match names without suffix and case, so that those must differ as well.
             if not path.exists() and not self._is_known(own):
                 return path
-        raise Refused(409, f"The library has too many recordings named {name!r}; rename it.")
+        raise RequestError(409, f"The library has too many recordings named {name!r}; rename it.")
 
     def _is_known(self, name: str) -> bool:
         stem = os.path.splitext(name)[0].casefold()  # noqa: PTH122

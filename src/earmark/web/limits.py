@@ -15,10 +15,10 @@ from earmark.errors import EarmarkError, SettingError
 MB = 1 << 20
 
 
-class Refused(EarmarkError):
+class RequestError(EarmarkError):
     """A request that the service does not answer, with the HTTP status that says why.
 
-    >>> Refused(413, "The recording is too long.").status
+    >>> RequestError(413, "The recording is too long.").status
     413
     """
 
@@ -27,13 +27,13 @@ class Refused(EarmarkError):
         self.status = status
 
 
-class Stopped(EarmarkError):
+class StoppedError(EarmarkError):
     """Work that nobody wants any more: its client has gone, or the service ends.
 
-    >>> raise Stopped("The service ends.")
+    >>> raise StoppedError("The service ends.")
     Traceback (most recent call last):
         ...
-    earmark.web.limits.Stopped: The service ends.
+    earmark.web.limits.StoppedError: The service ends.
     """
 
 
@@ -99,7 +99,7 @@ class Watch:
     >>> watch.check(61.0)
     Traceback (most recent call last):
         ...
-    earmark.web.limits.Refused: The recording is longer than 1 minute, the limit of this service; ...
+    earmark.web.limits.RequestError: The recording is longer than 1 minute, the limit of this ...
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Watch:
         self._is_stopped, self._stop = is_stopped, Event()
 
     def stop(self) -> None:
-        """Let the next check raise `Stopped`.
+        """Let the next check raise `StoppedError`.
 
         >>> watch = Watch(60.0)
         >>> watch.stop()
         >>> watch.check()
         Traceback (most recent call last):
             ...
-        earmark.web.limits.Stopped: The work was stopped.
+        earmark.web.limits.StoppedError: The work was stopped.
         """
         self._stop.set()
 
@@ -130,15 +130,15 @@ class Watch:
         """Raise if the work must end, given how many seconds of audio it has read so far."""
         self.duration = max(duration, self.duration)
         if self._stop.is_set() or self._is_stopped():
-            raise Stopped("The work was stopped.")
+            raise StoppedError("The work was stopped.")
         if duration > self.max_duration:
-            raise Refused(
+            raise RequestError(
                 413,
                 f"The recording is longer than {in_words(self.max_duration)}, the limit of this "
                 "service; cut it.",
             )
         if self._deadline is not None and monotonic() > self._deadline:
-            raise Refused(
+            raise RequestError(
                 503,
                 f"The work took longer than {in_words(self.max_seconds or 0)}, the limit of this "
                 "service; send a shorter recording, or try again later.",

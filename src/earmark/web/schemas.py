@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from earmark.formats.events import Event
+from earmark.web.library import Status
 
 Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -78,7 +79,7 @@ class RecordingOut(BaseModel):
     n_events: int | None
     uncertainty: float | None
     corrected: bool
-    status: Literal["working", "ready", "failed"]
+    status: Status
     progress: float
     detail: str
     n_tiles: int

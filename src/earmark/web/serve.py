@@ -108,7 +108,7 @@ def address(access: Access) -> str:
     import socket
 
     host = access.host
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+    if host in ("0.0.0.0", "::", ""):
         host = socket.gethostname()
     elif ":" in host:
         host = f"[{host.strip('[]')}]"

@@ -54,7 +54,9 @@ class ServedModel:
         """What identifies the scores that it gives: features and weights, not the decoding."""
         digest = hashlib.blake2b(digest_size=8)
         for member in self.detector.bundle.members:
-            digest.update(repr((member.feature_config, member.model_config, member.window)).encode())
+            digest.update(
+                repr((member.feature_config, member.model_config, member.window)).encode()
+            )
             for name, weights in sorted(member.weights.items()):
                 digest.update(name.encode())
                 digest.update(weights.detach().cpu().contiguous().numpy().tobytes())
@@ -122,7 +124,7 @@ class ServedModel:
 
 
 def change_rule(rule: Rule, changes: Mapping[str, float | None] | None) -> Rule:
-    """Return a rule with other settings; a low threshold follows a threshold that falls below it.
+    """Return a rule with other settings; a low threshold is never above the threshold.
 
     >>> change_rule(Rule(0.5, 0.4), {"threshold": 0.3, "max_gap": None}).low_threshold
     0.3
@@ -134,8 +136,9 @@ def change_rule(rule: Rule, changes: Mapping[str, float | None] | None) -> Rule:
         has_hysteresis = rule.low_threshold != rule.threshold
         low = min(rule.low_threshold, given["threshold"])
         given["low_threshold"] = low if has_hysteresis else given["threshold"]
-    if "low_threshold" in given and "threshold" not in given:
-        given["low_threshold"] = min(given["low_threshold"], rule.threshold)
+    if "low_threshold" in given:
+        threshold = given.get("threshold", rule.threshold)
+        given["low_threshold"] = min(given["low_threshold"], threshold)
     return replace(rule, **given)
 
 

@@ -7,6 +7,7 @@ at once. A client must have sent the head of its request within `Limits.idle_sec
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
@@ -48,10 +49,8 @@ def bind(host: str, port: int) -> socket.socket:
 def run(app: ASGIApp, listening: socket.socket, limits: Limits) -> None:
     """Serve until SIGINT or SIGTERM."""
     server = make_server(app, limits)
-    try:
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again when it has ended
         server.run(sockets=[listening])
-    except KeyboardInterrupt:  # uvicorn raises the signal again when it has ended
-        pass
 
 
 def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:

@@ -15,7 +15,7 @@ from earmark.frames import FrameScores
 from earmark.web.analysis import Analysis, analyse
 from earmark.web.corrections import Corrections
 from earmark.web.library import Library, Recording
-from earmark.web.limits import Limits, Refused, Stopped, Watch
+from earmark.web.limits import Limits, RequestError, StoppedError, Watch
 from earmark.web.served_model import ServedModel
 from earmark.web.workers import LATER, URGENT, Workers
 
@@ -48,9 +48,7 @@ class Service:
     ...     service.close()
     """
 
-    def __init__(
-        self, model: ServedModel, library: Library, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, model: ServedModel, library: Library, limits: Limits | None = None) -> None:
         self.model, self.library, self.limits = model, library, limits or Limits()
         self.workers = Workers(self.limits.max_active, self.limits.max_waiting)
         self.corrections = Corrections(library.state)
@@ -107,7 +105,7 @@ class Service:
         recording = self.library.add(file, name)
         try:
             return recording, self._start(recording, URGENT)
-        except Refused:
+        except RequestError:
             self.library.remove(recording.id)
             raise
 
@@ -122,16 +120,16 @@ class Service:
             recording.analysis.remove()
 
     def scores(self, id: str) -> tuple[Recording, FrameScores]:
-        """Return a recording that was analysed, and its scores; raise `Refused` if it is not."""
+        """Return a recording and its scores; raise `RequestError` if it is not analysed."""
         recording = self.library.find(id)
         if recording.status == "failed":
-            raise Refused(409, f"The recording could not be analysed: {recording.detail}")
+            raise RequestError(409, f"The recording could not be analysed: {recording.detail}")
         if recording.status != "ready" or recording.analysis is None:
-            raise Refused(409, "The recording is still being analysed; try again in a moment.")
+            raise RequestError(409, "The recording is still being analysed; try again in a moment.")
         try:
             return recording, recording.analysis.scores()
         except OSError as error:
-            raise Refused(404, "The recording has been deleted.") from error
+            raise RequestError(404, "The recording has been deleted.") from error
 
     def known_events(self, id: str) -> tuple[Recording, list[Event]]:
         """Return a recording and its events: the corrected ones, or those that are detected."""
@@ -189,9 +187,10 @@ class Service:
                 scores = analysis.scores()
                 n_events, unsure = len(model.events(scores)), model.uncertainty(scores)
             except (EarmarkError, OSError) as error:
-                if isinstance(error, Stopped) or recording.watch is not watch:
+                if isinstance(error, StoppedError) or recording.watch is not watch:
                     return
-                recording.status, recording.detail = "failed", str(error)
+                recording.code = error.status if isinstance(error, RequestError) else 422
+                recording.detail, recording.status = str(error), "failed"
                 logger.info("%s: %s", recording.name, error)
             except Exception:
                 recording.status = "failed"
@@ -206,9 +205,7 @@ class Service:
 
     def _remove_stale(self) -> None:
         """Delete analyses of recordings that are gone, or by other models."""
-        wanted = {
-            self.analysis_of(recording, self.model).stem.name for recording in self.library
-        }
+        wanted = {self.analysis_of(recording, self.model).stem.name for recording in self.library}
         for file in (self.library.state / "scores").iterdir():
             if file.name.split(".")[0] not in wanted:
                 file.unlink(missing_ok=True)

@@ -39,8 +39,8 @@ def training_rows(
             continue
         if not correction.has_all_events(correction.labels):
             notes.append(
-                f"{name} is left out: it is long, and a confirmed class has no event that says "
-                "where; mark one."
+                f"{name} is left out: it is long, and its events were not all marked, so that "
+                "nobody knows which part has which tag."
             )
             continue
         tags = clip_tags(correction.accepted, duration, window)
@@ -65,7 +65,9 @@ def clip_tags(events: Sequence[Event], duration: float, window: float) -> list[t
     tags: list[set[str]] = [set() for _ in range(int(duration // window))]
     for event in events:
         needed = min(SHORTEST_PART, event.duration / 2)
-        for index in range(int(event.onset // window), min(len(tags), int(event.offset // window) + 1)):
+        for index in range(
+            int(event.onset // window), min(len(tags), int(event.offset // window) + 1)
+        ):
             part = min(event.offset, (index + 1) * window) - max(event.onset, index * window)
             if part >= needed:
                 tags[index].add(event.label)
@@ -81,7 +83,7 @@ def chosen_clips(tags: Sequence[tuple[str, ...]]) -> set[int]:
     tagged = [index for index, own in enumerate(tags) if own]
     empty = [index for index, own in enumerate(tags) if not own]
     n_empty = min(len(empty), max(FEWEST_EMPTY, len(tagged)))
-    spread = np.linspace(0, len(empty) - 1, n_empty).round().astype(int) if n_empty else []
+    spread = np.linspace(0, max(0, len(empty) - 1), n_empty).round()
     return {*tagged, *(empty[int(at)] for at in spread)}
 
 

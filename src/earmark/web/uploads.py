@@ -11,12 +11,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from anyio import to_thread
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from earmark.web.limits import Limits, Refused
+from earmark.web.limits import Limits, RequestError
 
 GATHERED = 1 << 20  # bytes that are written at a time
 MAX_HEADER = 8192  # bytes of the headers of one part of a form
@@ -52,13 +51,15 @@ async def received(
                 async with asyncio.timeout(limits.upload_seconds):
                     name = await _receive(request, file, limits) or name
             except TimeoutError:
-                raise Refused(
+                raise RequestError(
                     408, "The upload took too long; send it again over a faster connection."
                 ) from None
             except ClientDisconnect:
-                raise Refused(400, "The upload ended before its end; send it again.") from None
+                raise RequestError(400, "The upload ended before its end; send it again.") from None
         if not path.stat().st_size:
-            raise Refused(422, "The recording is empty (0 bytes); send its file as the field file.")
+            raise RequestError(
+                422, "The recording is empty (0 bytes); send its file as the field file."
+            )
         yield Upload(path, name or "recording")
     finally:
         path.unlink(missing_ok=True)
@@ -71,7 +72,9 @@ async def _receive(request: Request, file: IO[bytes], limits: Limits) -> str:
     if kind.decode("latin-1").lower() == FORM:
         boundary = options.get(b"boundary", b"")
         if not boundary:
-            raise Refused(422, "The form has no boundary; let your client set the content type.")
+            raise RequestError(
+                422, "The form has no boundary; let your client set the content type."
+            )
         form = _Form(boundary)
     held, n_bytes = bytearray(), 0
     async for chunk in _chunks(request, limits.idle_seconds):
@@ -80,19 +83,19 @@ async def _receive(request: Request, file: IO[bytes], limits: Limits) -> str:
             raise too_large(limits)
         held += form.feed(chunk) if form is not None else chunk
         if len(held) >= GATHERED:
-            await to_thread.run_sync(file.write, bytes(held))
+            await asyncio.to_thread(file.write, bytes(held))
             held.clear()
     file.write(held)
     return "" if form is None else form.finish()
 
 
-def too_large(limits: Limits) -> Refused:
+def too_large(limits: Limits) -> RequestError:
     """Return the error of a recording that is too large.
 
     >>> too_large(Limits(max_upload=2**20)).status
     413
     """
-    return Refused(
+    return RequestError(
         413,
         f"The recording is larger than {limits.max_upload / 2**20:g} MB, the limit of this "
         "service; send a part of it, or compress it.",
@@ -106,7 +109,7 @@ async def _chunks(request: Request, idle_seconds: float) -> AsyncIterator[bytes]
             async with asyncio.timeout(idle_seconds):
                 chunk = await anext(stream, None)
         except TimeoutError:
-            raise Refused(
+            raise RequestError(
                 408, f"Nothing was received for {idle_seconds:g} s; send the recording again."
             ) from None
         if chunk is None:
@@ -149,13 +152,13 @@ class _Form:
     def finish(self) -> str:
         """Return the name of the file; raise unless the form was complete and has one."""
         if not self._n_files:
-            raise Refused(422, "The form has no field file with a recording.")
+            raise RequestError(422, "The form has no field file with a recording.")
         if not self._is_complete:
-            raise Refused(422, "The form ends before its end; send it again.")
+            raise RequestError(422, "The form ends before its end; send it again.")
         return self._name
 
-    def _wrong(self) -> Refused:
-        return Refused(422, "The form cannot be read; send the recording as its field file.")
+    def _wrong(self) -> RequestError:
+        return RequestError(422, "The form cannot be read; send the recording as its field file.")
 
     def _on_field(self, data: bytes, start: int, end: int) -> None:
         self._field += data[start:end]
@@ -181,7 +184,9 @@ class _Form:
             self._n_files += 1
             self._name = options.get(b"filename", b"").decode("utf-8", "replace")
         if self._n_files > 1:
-            raise Refused(422, "The form has more than one file; send one recording at a time.")
+            raise RequestError(
+                422, "The form has more than one file; send one recording at a time."
+            )
 
     def _on_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_file:

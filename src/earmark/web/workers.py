@@ -7,7 +7,7 @@ from queue import PriorityQueue
 from threading import Lock, Thread
 from typing import TypeVar
 
-from earmark.web.limits import Refused
+from earmark.web.limits import RequestError
 
 Result = TypeVar("Result")
 
@@ -42,7 +42,7 @@ class Workers:
             thread.start()
 
     def submit(self, function: Callable[[], Result], priority: int = URGENT) -> "Future[Result]":
-        """Run a function as soon as a thread is free; raise `Refused` if too many wait."""
+        """Run a function as soon as a thread is free; raise `RequestError` if too many wait."""
         future: Future[Result] = Future()
 
         def run() -> None:
@@ -60,10 +60,10 @@ class Workers:
 
         with self._lock:
             if self._is_closed:
-                raise Refused(503, "The service is ending; try again later.")
+                raise RequestError(503, "The service is ending; try again later.")
             if priority == URGENT:
                 if self._n_waiting >= self._max_waiting:
-                    raise Refused(
+                    raise RequestError(
                         503,
                         f"{self._max_waiting} recordings are waiting already, the limit of this "
                         "service; try again later.",
