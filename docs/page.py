@@ -15,7 +15,7 @@ from earmark.files import atomic_write
 from earmark.synth.scenes import SceneConfig, make_scene
 
 PICTURE = Path(__file__).parent / "images" / "page.png"
-SIZE = {"width": 1440, "height": 1120}
+SIZE = {"width": 1440, "height": 1150}
 SEEDS = {"courtyard.wav": 8, "workshop.wav": 5, "crossing.wav": 2}  # the first is shown
 SHOWN = "door_wood_knock"  # the class that is explained
 

@@ -42,12 +42,12 @@ const MAKO = [
   [222, 245, 229],
 ];
 
-/** 256 colours as RGBA in one array, from quiet to loud. */
-export function colourMap(dark) {
+/** 256 colours as RGBA in one array; what is below `low` is as quiet as it, and so on. */
+export function colourMap(dark, [low, high]) {
   const table = new Uint8ClampedArray(1024);
   const quiet = dark ? [15, 21, 26] : [250, 251, 251];
   for (let k = 0; k < 256; k++) {
-    const x = (k / 255) ** 1.35; // room for what is quiet
+    const x = Math.min(Math.max((k - low) / Math.max(1, high - low), 0), 1);
     const at = (dark ? 0.05 + 0.95 * x : 1 - 0.92 * x) * (MAKO.length - 1);
     const i = Math.min(Math.floor(at), MAKO.length - 2);
     const blend = Math.min(1, x * 4); // the quietest quarter fades into the page

@@ -108,7 +108,7 @@ function begin(lane, event, x) {
     return null;
   }
   if (!mouse) return null; // a finger scrolls
-  return onThreshold(lane, event) ? dragThreshold(lane) : drawEvent(label, x);
+  return onThreshold(lane, event) ? dragFromThreshold(lane, event, x) : drawEvent(label, x);
 }
 
 function dragEdge({ event, part }) {
@@ -143,6 +143,22 @@ function drawEvent(label, x) {
         edit?.cancel();
         click(lanes.get(label), x);
       }
+    },
+  };
+}
+
+/** On the line of the threshold: up and down moves it, sideways draws an event. */
+function dragFromThreshold(lane, down, x) {
+  let taken = null;
+  return {
+    move(to, event) {
+      const [dx, dy] = [event.clientX - down.clientX, event.clientY - down.clientY];
+      taken ??= Math.abs(dy) > Math.abs(dx) ? dragThreshold(lane) : drawEvent(lane.label, x);
+      taken.move(to, event);
+    },
+    end(moved) {
+      if (taken) taken.end(moved);
+      else click(lane, x);
     },
   };
 }

@@ -16,15 +16,34 @@ const STEPS = [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900,
 let tiles = null;
 let overviewDrawn = null; // what the overview shows, so that scrolling does not draw it again
 
-/** Grey PNG -> a canvas in the colours of the theme. */
-async function loadTile(id, level, index, signal) {
+/** Grey PNG -> a canvas. */
+async function loadGrey(id, level, index, signal) {
   const bitmap = await createImageBitmap(await getTile(id, level, index, signal));
   const canvas = new OffscreenCanvas(bitmap.width, bitmap.height);
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
-  const image = context.getImageData(0, 0, canvas.width, canvas.height);
-  const map = new Uint32Array(colourMap(colours.dark).buffer);
+  return { canvas, context, image: context.getImageData(0, 0, canvas.width, canvas.height) };
+}
+
+/** Grey values of what is quiet and of what is loud in the whole recording, from its coarsest tile. */
+async function findRange(id, whole, tileSeconds) {
+  const level = Math.max(0, Math.ceil(Math.log2(whole / tileSeconds)));
+  const { image } = await loadGrey(id, level, 0);
+  const columns = Math.max(1, Math.floor((COLUMNS * whole) / (tileSeconds * 2 ** level)));
+  const values = [];
+  for (let y = 0; y < image.height; y++) {
+    for (let x = 0; x < columns; x++) values.push(image.data[4 * (y * image.width + x)]);
+  }
+  values.sort((a, b) => a - b);
+  const [low, high] = [0.25, 0.998].map((share) => values[Math.floor(share * (values.length - 1))]);
+  return [Math.min(low, high - 64), high]; // silence is not amplified
+}
+
+/** A tile in the colours of the theme. */
+async function loadTile(id, level, index, range, signal) {
+  const { canvas, context, image } = await loadGrey(id, level, index, signal);
+  const map = new Uint32Array(colourMap(colours.dark, await range).buffer);
   const pixels = new Uint32Array(image.data.buffer);
   for (let i = 0; i < pixels.length; i++) pixels[i] = map[pixels[i] & 255]; // red is as green, blue
   context.putImageData(image, 0, 0);
@@ -37,10 +56,11 @@ function startTiles() {
   overviewDrawn = null;
   const { recording, model } = state;
   if (!recording || !model || recording.status === "working") return;
+  const range = findRange(recording.id, recording.duration, model.tile_seconds);
   tiles = new Tiles({
     seconds: model.tile_seconds,
     bound: BOUND,
-    load: (level, index, signal) => loadTile(recording.id, level, index, signal),
+    load: (level, index, signal) => loadTile(recording.id, level, index, range, signal),
     arrived: redraw,
   });
 }

@@ -68,11 +68,11 @@ export const zoomTo = ({ onset, offset }) => {
 /**
  * Scroll by dragging, zoom with two fingers and with Ctrl and the wheel.
  *
- * `begin(event, x)` may take a pointer for itself: it returns {move(x), end(moved)} or null.
+ * `begin(event, x)` may take a pointer for itself: it returns {move(x, event), end(moved)} or null.
  * `click(x)` is called for a pointer that has not moved.
  */
 export function addGestures(element, { begin = () => null, click }) {
-  const pointers = new Map(); // of this element: id -> {x, from}
+  const pointers = new Map(); // of this element: id -> {x, down, moved}
   let taken = null;
   const xIn = (event) => event.clientX - element.getBoundingClientRect().left;
 
@@ -81,13 +81,14 @@ export function addGestures(element, { begin = () => null, click }) {
     element.setPointerCapture(event.pointerId);
     const x = xIn(event);
     if (pointers.size === 0) taken = begin(event, x);
-    pointers.set(event.pointerId, { x, from: x, moved: pointers.size > 0 });
+    pointers.set(event.pointerId, { x, down: event, moved: pointers.size > 0 });
   });
   element.addEventListener("pointermove", (event) => {
     const pointer = pointers.get(event.pointerId);
     if (!pointer) return;
     const x = xIn(event);
-    if (Math.abs(x - pointer.from) > CLICK) pointer.moved = true;
+    const { clientX, clientY } = pointer.down;
+    if (Math.hypot(event.clientX - clientX, event.clientY - clientY) > CLICK) pointer.moved = true;
     if (taken) {
       if (pointer.moved) taken.move(x, event);
     } else if (pointers.size === 2) {
