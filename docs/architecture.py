@@ -12,7 +12,7 @@ ROWS = (
     ("synth", "data", "nn", "metrics"),
     ("plots",),
     ("inference",),
-    ("training",),
+    ("training", "web"),
     ("reports", "experiments"),
     ("cli",),
 )

@@ -21,6 +21,7 @@ from docs import (
     decoding,
     formats,
     gallery,
+    page,
     reliable,
     results,
     settings,
@@ -160,6 +161,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/architecture.png": architecture.draw,
     "docs/images/gradients.png": gradient_figure,
+    "docs/images/page.png": page.draw,
     "docs/images/detection.png": demo_figure,
     "docs/images/hierarchy.png": demo_figure,
     "docs/images/runs.png": results.plot_all_runs,
@@ -180,17 +182,17 @@ def main(only: Collection[str] = ()) -> None:
             continue
         (REPO / file).write_text(make_file())
         print(file)
-    for page, makers in PARTS.items():
-        if page not in wanted:
+    for name, makers in PARTS.items():
+        if name not in wanted:
             continue
-        path = REPO / page
+        path = REPO / name
         first, *rest = path.read_text().split(BEGIN)
         parts = [
             f"{BEGIN}\n\n{make_part()}\n{END}{old.partition(END)[2]}"
             for make_part, old in zip(makers, rest, strict=True)
         ]
         atomic_write(path, (first + "".join(parts)).encode())
-        print(page)
+        print(name)
     for image, draw in FIGURES.items():
         if image not in wanted:
             continue

@@ -38,9 +38,10 @@ LAYERS = {
     "training": "errors config files frames tensors runtime formats data nn metrics plots "
     "inference",
     "reports": "errors files frames audio formats data metrics plots inference training",
+    "web": "errors files frames pooling audio formats data nn inference",
     "experiments": "errors config files frames runtime audio synth formats data metrics plots "
     "inference training",
-    "cli": "errors files runtime synth formats data metrics plots inference training reports "
+    "cli": "errors files runtime synth formats data metrics plots inference training reports web "
     "experiments",
 }
 LAYERS = {name: set(allowed.split()) for name, allowed in LAYERS.items()}

@@ -1,0 +1,137 @@
+// Learning from the corrections: a job tunes or trains a new model; what it changes is shown before
+// it is used.
+
+import { adoptJob, getJob, getJobs, getModel, startJob, stopJob } from "./api.js";
+import { saved } from "./corrections.js";
+import { find, make, say, sayError } from "./dom.js";
+import { count, eventText } from "./format.js";
+import { openRecording, refreshRecordings } from "./recordings.js";
+import { on, state, update } from "./state.js";
+
+const PAUSE = 1000; // milliseconds between questions about a job
+const TITLES = { tune: "Tuning the thresholds", train: "Training further" };
+
+let job = null;
+
+async function start(kind) {
+  try {
+    await saved();
+    const epochs = Math.round(Number(find("train-epochs").value)) || 30;
+    const { id } = await startJob(kind, kind === "train" ? { max_epochs: epochs } : {});
+    await watch(id);
+  } catch (error) {
+    sayError(error);
+  }
+}
+
+async function watch(id) {
+  for (;;) {
+    job = await getJob(id);
+    draw();
+    if (job.status !== "running") break;
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+  }
+}
+
+function draw() {
+  const running = job?.status === "running";
+  find("job").hidden = job === null;
+  for (const id of ["tune", "train"]) find(id).disabled = running || nCorrected() === 0;
+  if (!job) return;
+  find("job-title").textContent = TITLES[job.kind];
+  find("job-progress").value = job.progress;
+  find("job-progress").hidden = !running;
+  find("job-stop").hidden = !running;
+  find("job-detail").textContent = job.detail || (running ? "Working …" : job.status);
+  find("job-log").textContent = job.log.join("\n");
+  find("job-log-box").hidden = job.log.length === 0;
+  const done = job.status === "done";
+  find("job-result").hidden = !done;
+  if (done) drawChanges();
+  find("job-adopt").disabled = job.adopted;
+  find("job-adopt").textContent = job.adopted ? "In use" : "Use the new model";
+  find("job-dismiss").textContent = job.adopted ? "Close" : "Keep the old one";
+}
+
+function drawChanges() {
+  const changed = job.changed.filter(
+    ({ before, after, added, removed }) => before !== after || added.length || removed.length,
+  );
+  if (changed.length === 0) {
+    find("job-changes").textContent = "Nothing: every recording has the same events.";
+    return;
+  }
+  const head = ["Recording", "before", "after", "+", "−"].map((text, k) =>
+    make("th", { scope: "col", className: k ? "number" : "", textContent: text }),
+  );
+  const rows = changed.map(({ id, name, before, after, added, removed }) => {
+    const open = make("button", { type: "button", textContent: name, title: name });
+    open.onclick = () => {
+      const found = state.recordings.find((one) => one.id === id);
+      if (found) openRecording(found);
+    };
+    const list = (events) => events.slice(0, 20).map(eventText).join("\n");
+    const cells = [before, after, added.length, removed.length].map((value) =>
+      make("td", { className: "number", textContent: value }),
+    );
+    cells[2].title = list(added);
+    cells[3].title = list(removed);
+    return make("tr", {}, make("td", {}, open), ...cells);
+  });
+  find("job-changes").replaceChildren(
+    make(
+      "table",
+      { className: "changes" },
+      make("thead", {}, make("tr", {}, ...head)),
+      make("tbody", {}, ...rows),
+    ),
+  );
+}
+
+async function adopt() {
+  try {
+    await adoptJob(job.id);
+    job = await getJob(job.id);
+    const model = await getModel();
+    update({ model });
+    draw();
+    say("The new model is in use.");
+    const { recording } = state;
+    await refreshRecordings();
+    const same = state.recordings.find(({ id }) => id === recording?.id);
+    if (same) openRecording(same);
+  } catch (error) {
+    sayError(error);
+  }
+}
+
+const nCorrected = () => state.recordings.filter(({ corrected }) => corrected).length;
+
+function drawSummary() {
+  const n = nCorrected();
+  find("learn").hidden = state.recordings.length === 0;
+  find("learn-summary").textContent = n
+    ? `${count(n, "recording")} corrected. Tuning learns from events, training from tags.`
+    : "Correct events, or confirm and reject tags, and the model can learn from them.";
+  find("learn").querySelector(".files").hidden = n === 0;
+  draw();
+}
+
+/** Show a job that was started before the page was opened. */
+export async function findJob() {
+  const [latest] = await getJobs();
+  if (!latest || latest.adopted || latest.status === "stopped") return;
+  await watch(latest.id);
+}
+
+export function initJobs() {
+  find("tune").onclick = () => start("tune");
+  find("train").onclick = () => start("train");
+  find("job-stop").onclick = () => stopJob(job.id).catch(sayError);
+  find("job-adopt").onclick = adopt;
+  find("job-dismiss").onclick = () => {
+    job = null;
+    draw();
+  };
+  on(["recordings"], drawSummary);
+}

@@ -1,0 +1,78 @@
+// What the page knows, in one place. Modules read `state`, change it with `update`, and are called
+// after a change of the keys that they named with `on`.
+//
+// Times are seconds. An event is {onset, offset, event_label, score}; events are never changed in
+// place, so that two of them are the same event if they are the same object.
+
+export const state = {
+  model: null, // as in GET /api/model
+  recordings: [], // as in GET /api/recordings
+  recording: null, // the one that is shown
+  view: { start: 0, end: 1 }, // the visible part of it
+  cursor: 0,
+  playing: false,
+  loop: null, // {onset, offset} that is played again and again
+  settings: noSettings(),
+  detected: [], // events of the settings
+  thresholds: {}, // of these, per label
+  corrections: { events: null, tags: {} }, // events: null while none is corrected
+  chosen: null, // an event of `shownEvents`
+  label: null, // the class that is chosen
+  showSilent: false,
+  theme: "system",
+};
+
+const listeners = [];
+let changed = null;
+
+/** Settings that leave everything to the model. */
+export function noSettings() {
+  return { sensitivity: 0, min_score: null, rules: {}, class_rules: {} };
+}
+
+/** Call `run` after any of the keys has changed; all changes of one task are passed on at once. */
+export function on(keys, run) {
+  listeners.push({ keys, run });
+}
+
+/** Change some keys of the state. */
+export function update(patch) {
+  if (changed === null) {
+    changed = new Set();
+    queueMicrotask(flush);
+  }
+  for (const [key, value] of Object.entries(patch)) {
+    if (state[key] === value) continue;
+    state[key] = value;
+    changed.add(key);
+  }
+}
+
+function flush() {
+  const keys = changed;
+  changed = null;
+  for (const listener of listeners) {
+    if (listener.keys.some((key) => keys.has(key))) listener.run();
+  }
+}
+
+/** The corrected events, or the detected ones if none is corrected; by onset. */
+export function shownEvents() {
+  return state.corrections.events ?? state.detected;
+}
+
+/** Seconds of the recording that is shown. */
+export function duration() {
+  return state.recording?.duration ?? 0;
+}
+
+/** The labels that have a lane: those with events or tags, the chosen one, or all. */
+export function lanesShown() {
+  const labels = state.model?.labels ?? [];
+  if (state.showSilent) return labels;
+  const heard = new Set(shownEvents().map((event) => event.event_label));
+  for (const event of state.detected) heard.add(event.event_label);
+  for (const label of Object.keys(state.corrections.tags)) heard.add(label);
+  if (state.label !== null) heard.add(state.label);
+  return labels.filter((label) => heard.has(label));
+}
