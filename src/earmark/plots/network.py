@@ -94,10 +94,7 @@ def _draw_levels(
         probs = stage.probs[0, :, class_index].detach().float().numpy()
         edges = [min(grid.onset(i * span), duration) for i in range(len(probs))] + [duration]
         name = f"{len(probs)} {'segments' if depth else 'frames'}"
-        style = {
-            "color": colours[depth % len(colours)],
-            "lw": 0.8 if not depth else 1 + 0.7 * depth,
-        }
+        style: dict[str, Any] = {"color": colours[depth % len(colours)], "lw": 0.8 + 0.9 * depth}
         if len(probs) == 1:
             name, style["color"], style["ls"] = f"clip {probs[0]:.2f}", RED, "-."
         axes.stairs(probs, edges, baseline=None, label=name, **style)

@@ -6,7 +6,7 @@ be. Among equals, those are worse whose clip-level scores are further from the t
 that is longer than `LONGEST` is shown where most happens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -131,7 +131,7 @@ def _busiest(events: Sequence[Event], duration: float | None) -> tuple[float, fl
 
 
 def _drawn_labels(
-    scores: FrameScores, tags: Sequence[str], estimate: Sequence[Event], span: tuple[float, float]
+    scores: FrameScores, tags: Collection[str], estimate: Sequence[Event], span: tuple[float, float]
 ) -> list[str]:
     """Return the classes of a picture: tagged or detected, else the likeliest two."""
     seen = [event.label for event in estimate if event.offset > span[0] and event.onset < span[1]]

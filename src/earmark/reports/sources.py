@@ -270,7 +270,7 @@ def read_tables(
             f"scores must be given once per estimate. Got {len(scores)} for {len(estimates)}."
         )
     truth = read_system_output(Path(reference), weak=weak)
-    folders = [Path(own) for own in scores] or [None] * len(estimates)
+    folders: list[Path | None] = [Path(own) for own in scores] or [None] * len(estimates)
     systems = [
         read_system_output(Path(path), folder, weak=weak)
         for path, folder in zip(estimates, folders, strict=True)
