@@ -12,7 +12,10 @@ from earmark.cli import app
 from earmark.cli.app import list_registries
 
 # What a reader looks for, in this order; commands that are not listed come last.
-ORDER = ("detect", "listen", "train", "tune", "evaluate", "doctor", "info", "convert")
+ORDER = (
+    *("detect", "listen", "plot", "train", "tune", "evaluate", "report", "doctor", "info"),
+    "convert",
+)
 
 
 def command_list() -> str:

@@ -20,11 +20,14 @@ COMMANDS = (
     "earmark detect new/audio --model run/model.earmark --out found.csv --score --scores scores "
     "--plot pictures",
     "earmark evaluate new/strong.tsv found.csv --scores scores --plots figures",
+    "earmark plot new/audio/scene_00007.wav --model run/model.earmark --reference new/strong.tsv "
+    "--out plot.png",
 )
 # Picture -> the file that the commands make.
 PICTURES = {
     "docs/images/history.png": "run/history.png",
     "docs/images/scene.png": "pictures/scene_00007.wav.png",
+    "docs/images/plot.png": "plot.png",
     "docs/images/segment-f1.png": "figures/segment_f1.png",
     "docs/images/confusion.png": "figures/confusion_1.png",
     "docs/images/precision-recall.png": "figures/precision_recall_1.png",

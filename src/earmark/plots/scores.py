@@ -94,7 +94,8 @@ def plot_precision_recall(curves: Mapping[str, Curve]) -> "Figure":
     >>> plot_precision_recall({"dog": curve}).axes[0].get_xlabel()
     'recall'
     """
-    return _plot_curves(curves, "recall", "precision", (1.0, 1.0))
+    title = "precision over recall, at every threshold"
+    return _plot_curves(curves, "recall", "precision", (1.0, 1.0), title)
 
 
 def plot_psd_roc(overall: Curve, classes: Mapping[str, Curve], max_efpr: float) -> "Figure":
@@ -113,7 +114,8 @@ def plot_psd_roc(overall: Curve, classes: Mapping[str, Curve], max_efpr: float) 
 
     rocs = {label: extended(roc) for label, roc in classes.items()}
     names = ("effective false positives per hour", "true positive rate")
-    return _plot_curves(rocs, *names, (max_efpr, 1.0), all_classes=extended(overall))
+    title = "PSD-ROC: the area below all classes is PSDS"
+    return _plot_curves(rocs, *names, (max_efpr, 1.0), title, all_classes=extended(overall))
 
 
 def plot_false_events(
@@ -193,6 +195,7 @@ def _plot_curves(
     x_name: str,
     y_name: str,
     limits: tuple[float, float],
+    title: str,
     all_classes: Curve | None = None,
 ) -> "Figure":
     figure = new_figure(figsize=(9, 5))
@@ -203,5 +206,6 @@ def _plot_curves(
     if all_classes is not None:
         axes.plot(*all_classes, drawstyle="steps-post", color=INK, lw=2.5, label="all classes")
     axes.set(xlabel=x_name, ylabel=y_name, xlim=(0, limits[0]), ylim=(0, limits[1] * 1.02))
+    axes.set_title(title)
     figure.legend(fontsize=8, loc="outside right upper")
     return figure
