@@ -435,7 +435,7 @@ def test_a_recording_can_be_deleted_while_it_is_analysed(model):
         path = f"/api/recordings/{answer.json()['id']}"
         assert web.client.delete(path).status_code == 204
         assert web.client.get(path).status_code == 404
-        web.upload(wav(1.0))  # the workers go on
+        web.upload(wav(1.0), "b.wav")  # the workers go on
         web.service.workers.submit(lambda: None).result()
         names = {
             file.name.split("-")[0] for file in (web.service.library.state / "scores").iterdir()
