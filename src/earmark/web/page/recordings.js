@@ -1,6 +1,6 @@
 // The list of recordings: opening, adding by button, drop or microphone, deleting.
 
-import { addRecording, deleteRecording, getRecording, getRecordings } from "./api.js";
+import { addRecording, deleteRecording, getRecordings } from "./api.js";
 import { refreshEvents } from "./controls.js";
 import { loadCorrections } from "./corrections.js";
 import { confirmed, find, make, say, sayError } from "./dom.js";
@@ -184,10 +184,9 @@ function initDrop() {
 
 /** Open the recording of the address, or the least certain one. */
 export async function openFirst() {
-  await refreshRecordings();
   const wanted = location.hash.slice(1);
   const found = state.recordings.find(({ id }) => id === wanted) ?? state.recordings[0];
-  if (found) await openRecording(found.status === "ready" ? found : await getRecording(found.id));
+  if (found) await openRecording(found);
 }
 
 export function initRecordings() {
