@@ -12,7 +12,7 @@ const PAUSE = 700; // milliseconds between questions about a recording that is b
 /** Show a recording. */
 export async function openRecording(recording) {
   update({ recording, detected: [], thresholds: {}, chosen: null, label: null });
-  location.hash = recording.id;
+  history.replaceState(null, "", `#${recording.id}`);
   document.title = `${recording.name} · Earmark`;
   if (recording.status !== "ready") return;
   try {
@@ -103,6 +103,7 @@ function makeItem(recording) {
       textContent: status === "ready" ? `uncertainty ${(uncertainty ?? 0).toFixed(2)}` : "",
     }),
   );
+  open.setAttribute("aria-keyshortcuts", "Delete");
   if (current) open.setAttribute("aria-current", "true");
   open.onclick = () => openRecording(recording);
   open.onkeydown = (event) => {
