@@ -241,7 +241,7 @@ class _Columns:
             self._n += len(columns)
             held = np.concatenate([self._rest, columns])
             whole = len(held) // OVERVIEW
-            parts = held[: whole * OVERVIEW].reshape(whole, OVERVIEW, -1)
+            parts = held[: whole * OVERVIEW].reshape(whole, OVERVIEW, held.shape[1])
             self._high.write(parts.max(axis=1).tobytes())
             self._rest = held[whole * OVERVIEW :]
         self._grey.flush()
