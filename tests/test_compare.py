@@ -583,6 +583,8 @@ def test_a_plan_may_spell_out_the_rule_that_tuning_starts_from(home, tmp_path):
 def test_a_run_is_reproducible(home, results, tmp_path):
     plan = Plan.read(home / "plan.toml")
     again = execute_run(Workspace(plan, tmp_path), plan.runs()[0].with_threads(1))
+    again.write(tmp_path / "again.json")
+    again = RunResult.read(tmp_path / "again.json")
     assert replace(again, training={}) == replace(results[0], training={})
 
 
