@@ -25,9 +25,10 @@ from typing import Any
 import httpx
 import numpy as np
 import soundfile
+from numpy.typing import NDArray
 
 from earmark.data.features import FeatureConfig
-from earmark.inference.decoding import Decoding
+from earmark.inference.decoding import Decoding, Rule
 from earmark.inference.detector import Detector
 from earmark.inference.member import Member
 from earmark.inference.model_file import Bundle, save_bundle
@@ -58,13 +59,8 @@ class Sounds:
         detector = Detector.load(model, threads=1)
         contents, events = [], []
         for seed in range(n_sounds):
-            rng = np.random.default_rng(seed)
-            time_axis = np.arange(round(rng.uniform(1, 9) * RATE)) / RATE
-            pitch = np.where(np.sin(time_axis * (1 + seed)) > 0, 440, 2200)
-            wave = 0.1 * np.sin(2 * np.pi * pitch * time_axis)
-            wave += 0.01 * rng.standard_normal(len(wave))
             file = io.BytesIO()
-            soundfile.write(file, wave, RATE, format=("WAV", "FLAC", "OGG")[seed % 3])
+            soundfile.write(file, make_sound(seed), RATE, format=("WAV", "FLAC", "OGG")[seed % 3])
             contents.append(file.getvalue())
             found = detector.detect(io.BytesIO(contents[-1]))
             events.append(
@@ -74,6 +70,15 @@ class Sounds:
                 ]
             )
         return cls(contents, events)
+
+
+def make_sound(seed: int) -> NDArray[np.float64]:
+    """Return noise with high and low tones in turn, of 1 to 9 seconds."""
+    rng = np.random.default_rng(seed)
+    seconds = np.arange(round(rng.uniform(1, 9) * RATE)) / RATE
+    pitch = np.where(np.sin(seconds * (1 + seed)) > 0, 440, 2200)
+    wave: NDArray[np.float64] = 0.1 * np.sin(2 * np.pi * pitch * seconds)
+    return wave + 0.01 * rng.standard_normal(len(wave))
 
 
 @dataclass
@@ -280,7 +285,11 @@ def write_model(folder: Path) -> Path:
         "fast", 2, n_mels=16, channels=(4, 4, 4, 4), last_channels=8, n_recurrent=4
     )
     member = Member(features, config, config.build().state_dict(), 4.0)
-    bundle = Bundle(LABELS, (member,), Decoding.uniform(LABELS, 0.48))
+    detector = Detector(Bundle(LABELS, (member,), Decoding.uniform(LABELS)), threads=1)
+    scores = detector.frame_scores(make_sound(0), RATE).scores
+    # Half of the frames of each class are above such a threshold, so that there are many events.
+    rules = tuple(Rule(x, x) for x in np.median(scores, axis=0).tolist())
+    bundle = Bundle(LABELS, (member,), Decoding(LABELS, rules))
     return save_bundle(bundle, folder / "small.earmark")
 
 

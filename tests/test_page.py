@@ -410,6 +410,7 @@ def test_a_corrected_tag_is_learned_and_what_changed_is_shown(page, web):
     assert found["tags"] == {chosen: True}
     assert not found["events_checked"]  # nobody looked at the events
     assert page.locator(".lane.chosen .tag.yes").get_attribute("aria-pressed") == "true"
+    served = web.service.model
     page.locator("#train-epochs").fill("1")
     until(page, "!document.getElementById('train').disabled")
     page.locator("#train").click()
@@ -417,7 +418,13 @@ def test_a_corrected_tag_is_learned_and_what_changed_is_shown(page, web):
     assert page.locator("#job-changes").inner_text()
     page.locator("#job-adopt").click()
     until(page, "document.getElementById('job-adopt').textContent === 'In use'")
-    assert web.client.get("/api/model").json()["name"] != "small.earmark"
+    try:
+        assert web.service.model is not served
+        assert web.client.get("/api/model").json()["labels"] == sorted(LABELS)
+    finally:
+        web.service.adopt(served)  # for the other tests
+        (recording,) = web.client.get("/api/recordings").json()
+        web.wait(f"/api/recordings/{recording['id']}", "working")
 
 
 def test_the_microphone_is_recorded_and_analysed(page, web):

@@ -428,6 +428,18 @@ def test_a_recording_of_many_blocks_has_the_scores_of_the_whole(model, detector)
         np.testing.assert_array_equal(analysis.spectrogram(overview=True), blocks)
 
 
+@pytest.mark.parametrize("seconds", [0.01, 0.3, 5.13, 5.5])
+def test_a_recording_of_any_length_has_a_spectrogram(web, seconds):
+    """Pieces of few frames, as at the end of a recording, are drawn, too."""
+    own = web.upload(wav(seconds), "short.wav")
+    assert own["status"] == "ready"
+    tile = web.client.get(f"/api/recordings/{own['id']}/tile?level=5&index=0")
+    n_columns = -(-round(seconds * 50 + 0.49) // 32)
+    assert frames(tile.content)[:, :n_columns].max() > 0
+    assert frames(tile.content)[:, n_columns:].max() == 0
+    web.client.delete(f"/api/recordings/{own['id']}")
+
+
 def test_a_recording_can_be_deleted_while_it_is_analysed(model):
     with running(model) as web:
         content = wav(600.0)
@@ -435,7 +447,7 @@ def test_a_recording_can_be_deleted_while_it_is_analysed(model):
         path = f"/api/recordings/{answer.json()['id']}"
         assert web.client.delete(path).status_code == 204
         assert web.client.get(path).status_code == 404
-        web.upload(wav(1.0))  # the workers go on
+        web.upload(wav(1.0), "b.wav")  # the workers go on
         web.service.workers.submit(lambda: None).result()
         names = {
             file.name.split("-")[0] for file in (web.service.library.state / "scores").iterdir()

@@ -46,6 +46,7 @@ BUNDLED_LABELS = {
 }
 BUNDLED_FILE = "bundled.wav"
 BUNDLED_SCENE: dict[str, Any] = {"n_events": (3, 3), "snr_db": (15.0, 20.0), "max_overlap": 1}
+PRESET = "paper-fast"  # hierarchical, so that all levels of pooling can be drawn
 PLOTS = ("hierarchy.png", "detection.png", "history.png")
 SETTINGS = ("training.max_epochs=14", "training.schedule=cosine", "training.batch_size=16")
 
@@ -123,6 +124,7 @@ def run_demo(out: Path, seed: int = 0, device: str = "auto") -> DemoReport:
         parts["train"],
         parts["valid"],
         out=out / "run",
+        preset=PRESET,
         overrides=(*SETTINGS, f"training.seed={seed}"),
         run=RunConfig(progress=True, device=device),
     )
@@ -179,7 +181,7 @@ def _plot(
     seen = spectrogram([waveform], drawn_features(config))
     label = reference[0].label
     index = detector.labels.index(label)
-    model: Any = detector.bundle.build_model()  # of the preset, whose pooling has stages
+    model: Any = detector.bundle.build_model()
     with torch.no_grad():
         prediction = model(log_mel(waveform, config).unsqueeze(0))
         _, stages = model.pooling(prediction.frame_probs, prediction.hidden, return_stages=True)

@@ -4,6 +4,7 @@ Conventions: the files of a recording are `STEM.scores` (float32, frames x 2 x c
 and clip-level scores), `STEM.grey` (uint8, log-mel frames x mels) and `STEM.overview` (the same,
 the highest of every `OVERVIEW` frames). They grow while the recording is read, so memory does not
 depend on its length. `STEM.json` is written last: without it, the files are not complete.
+`STEM.play` is the recording as wav, if browsers need that (`earmark.web.playable`).
 
 The spectrogram is the log-mel of the model's first features, which the network needs anyway, or a
 plain one where the features of the model are none. A grey value of 0 is the offset of the logarithm
@@ -93,7 +94,7 @@ class Analysis:
 
     def remove(self) -> None:
         """Delete the files."""
-        for kind in ("json", "scores", "grey", "overview"):
+        for kind in ("json", "scores", "grey", "overview", "play"):
             self.file(kind).unlink(missing_ok=True)
 
     @cached_property
@@ -240,7 +241,7 @@ class _Columns:
             self._n += len(columns)
             held = np.concatenate([self._rest, columns])
             whole = len(held) // OVERVIEW
-            parts = held[: whole * OVERVIEW].reshape(whole, OVERVIEW, -1)
+            parts = held[: whole * OVERVIEW].reshape(whole, OVERVIEW, held.shape[1])
             self._high.write(parts.max(axis=1).tobytes())
             self._rest = held[whole * OVERVIEW :]
         self._grey.flush()

@@ -20,12 +20,13 @@ KINDS = {
 _writing = Lock()
 
 
-def playable(path: Path, converted: Path) -> tuple[Path, str]:
+def playable(path: Path, converted: Path, part: Path) -> tuple[Path, str]:
     """Return a file that browsers play, and its media type.
 
     Args:
         path: of the recording.
         converted: where a wav of it is, or is written, if browsers do not know its format.
+        part: where it is as long as it is being written.
     """
     try:
         with path.open("rb") as file:
@@ -37,7 +38,6 @@ def playable(path: Path, converted: Path) -> tuple[Path, str]:
             return path, kind
     with _writing:  # two requests make one file
         if not converted.exists():
-            part = converted.with_suffix(".part")
             write_wav(path, part)
             part.replace(converted)
     return converted, "audio/wav"

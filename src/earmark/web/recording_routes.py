@@ -95,7 +95,9 @@ def recording_router(service: Service) -> APIRouter:
     def audio(id: str) -> Response:
         """Send the recording as a browser can play it; parts of it for Range requests."""
         own = library.find(id)
-        path, kind = playable(own.path, library.state / "work" / f"{id}.play")
+        if own.analysis is None:
+            raise RequestError(409, "The recording is still being read; try again in a moment.")
+        path, kind = playable(own.path, own.analysis.file("play"), library.work_path())
         if not path.exists():
             raise RequestError(404, "The recording has been deleted.")
         return FileResponse(path, media_type=kind, headers={"cache-control": "no-cache"})

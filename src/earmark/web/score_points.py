@@ -21,22 +21,21 @@ def score_points(
 ) -> dict[str, Any]:
     """Return the scores of a part of a recording, reduced to `points` or fewer.
 
-        Each point stands for the same number of whole frames, so that scores never move against the
-        time axis.
+    Each point stands for the same number of whole frames, so that scores never move against the
+    time axis.
 
     Args:
-            scores: of the recording, on a grid.
-            start: of the part, in seconds.
-            end: of the part; what is beyond the recording is left out.
-            points: how many at most.
-            labels: only these classes; all without it.
+        scores: of the recording, on a grid.
+        start: of the part, in seconds.
+        end: of the part; what is beyond the recording is left out.
+        points: how many at most.
+        labels: only these classes; all without it.
 
-        >>> from earmark.errors import choose
-    from earmark.frames import FrameGrid
-        >>> own = FrameScores([[0.1], [0.9], [0.3]], ["dog"], FrameGrid(2), clip_scores=[0.7])
-        >>> found = score_points(own, 0.0, 9.0, 2)
-        >>> found["low"], found["high"], found["step"], found["clip_probs"]
-        ([[0.1, 0.3]], [[0.9, 0.3]], 1.0, [[0.7, 0.7]])
+    >>> from earmark.frames import FrameGrid
+    >>> own = FrameScores([[0.1], [0.9], [0.3]], ["dog"], FrameGrid(2), clip_scores=[0.7])
+    >>> found = score_points(own, 0.0, 9.0, 2)
+    >>> found["low"], found["high"], found["step"], found["clip_probs"]
+    ([[0.1, 0.3]], [[0.9, 0.3]], 1.0, [[0.7, 0.7]])
     """
     assert scores.grid is not None
     grid, n_frames = scores.grid, len(scores)

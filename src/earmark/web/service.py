@@ -192,10 +192,10 @@ class Service:
                 recording.code = error.status if isinstance(error, RequestError) else 422
                 recording.detail, recording.status = str(error), "failed"
                 logger.info("%s: %s", recording.name, error)
-            except Exception:
-                recording.status = "failed"
+            except Exception as error:
                 recording.detail = "It could not be analysed; the log of the service says why."
-                logger.exception("The analysis of %s failed.", recording.name)
+                recording.code, recording.status = 500, "failed"
+                logger.exception("The analysis of %s failed: %r", recording.name, error)
             else:
                 if recording.watch is watch:
                     recording.n_events, recording.uncertainty = n_events, unsure

@@ -41,7 +41,6 @@ const one = (id, what = "") => `recordings/${encodeURIComponent(id)}${what}`;
 
 export const getModel = () => json("model");
 export const getRecordings = () => json("recordings");
-export const getRecording = (id) => json(one(id));
 export const deleteRecording = (id) => json(one(id), { method: "DELETE" });
 
 export function addRecording(file, name) {

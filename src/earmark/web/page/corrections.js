@@ -92,7 +92,7 @@ export function beginEdit(event, label = event.event_label) {
   const edit = {
     event: event ?? { onset: 0, offset: 0, event_label: label, score: null },
     change(patch) {
-      const next = { ...edit.event, ...patch };
+      const next = { ...edit.event, ...patch, score: null }; // the score was that of the detection
       if (next.offset - next.onset < SHORTEST) {
         if ("onset" in patch && !("offset" in patch)) next.onset = next.offset - SHORTEST;
         else next.offset = next.onset + SHORTEST;

@@ -9,7 +9,7 @@ import { count, readable } from "./format.js";
 import { chooseEvent } from "./events.js";
 import { listenFrom, loopEvent } from "./player.js";
 import { visibleScores } from "./scores.js";
-import { duration, lanesShown, on, shownEvents, state, update } from "./state.js";
+import { duration, eventsOf, lanesShown, on, state, update } from "./state.js";
 import { addGestures, onDraw, redraw, secondsPerPixel, timeOf, xOf } from "./timeline.js";
 
 const PAD = 5; // pixels above a score of 1 and below 0
@@ -72,8 +72,7 @@ function tagButton(label, present) {
 /** The event of a lane at a position, and which part of it; edges of the chosen one come first. */
 function eventAt(label, x, grip = GRIP) {
   const near = [];
-  for (const event of shownEvents()) {
-    if (event.event_label !== label) continue;
+  for (const event of eventsOf(label)) {
     const [left, right] = [xOf(event.onset), xOf(event.offset)];
     if (x < left - grip || x > right + grip) continue;
     const narrow = Math.min(grip, (right - left) / 3); // a short event keeps a middle
@@ -213,10 +212,8 @@ function layOut() {
 
 /** Names, counts, tags and the tab stop. */
 function describe() {
-  const counts = new Map();
-  for (const { event_label } of shownEvents()) counts.set(event_label, (counts.get(event_label) ?? 0) + 1);
   for (const lane of lanes.values()) {
-    const n = counts.get(lane.label) ?? 0;
+    const n = eventsOf(lane.label).length;
     const tag = state.corrections.tags[lane.label];
     const threshold = state.thresholds[lane.label];
     lane.facts.textContent = n ? count(n, "event") : "silent";
@@ -259,22 +256,19 @@ function moveFocus(event) {
 
 function drawLanes() {
   const tiles = visibleScores();
-  const events = shownEvents();
-  for (const name of lanesShown()) {
-    const lane = lanes.get(name);
-    if (lane?.seen && lane.row.isConnected) drawLane(lane, tiles, events);
+  for (const lane of lanes.values()) {
+    if (lane.seen && lane.row.isConnected) drawLane(lane, tiles);
   }
 }
 
-function drawLane(lane, tiles, events) {
+function drawLane(lane, tiles) {
   const { context, width, height } = fitCanvas(lane.canvas);
   if (lane.label === state.label) {
     context.fillStyle = colours.sunken;
     context.fillRect(0, 0, width, height);
   }
   const blocks = [];
-  for (const event of events) {
-    if (event.event_label !== lane.label) continue;
+  for (const event of eventsOf(lane.label)) {
     const block = blockOf(event, width);
     if (block) blocks.push({ ...block, event, chosen: event === state.chosen || event === drag?.event });
   }
@@ -390,10 +384,10 @@ function outlineBlock(context, block, width, height) {
     for (const edge of [x, x + w]) context.roundRect(edge - 3, height / 2 - 9, 6, 18, 3);
     context.fill();
   }
-  const text = state.corrections.events ? "by hand" : event.score?.toFixed(2);
+  const text = event.score?.toFixed(2) ?? "by hand";
   context.font = `600 11px ${colours.font}`;
   const [left, right] = [Math.max(x, 0), Math.min(x + w, width)];
-  if (!text || right - left < context.measureText(text).width + 18) return;
+  if (right - left < context.measureText(text).width + 18) return;
   context.textBaseline = "alphabetic";
   context.lineWidth = 3;
   context.lineJoin = "round";

@@ -12,7 +12,7 @@ import { initKeyboard } from "./keyboard.js";
 import { initLanes } from "./lanes.js";
 import { initPlayer, listenFrom } from "./player.js";
 import { initRecorder } from "./recorder.js";
-import { initRecordings, openFirst } from "./recordings.js";
+import { initRecordings, openFirst, refreshRecordings } from "./recordings.js";
 import { initScores } from "./scores.js";
 import { initSpectrogram, rulerTime } from "./spectrogram.js";
 import { on, state, update } from "./state.js";
@@ -53,7 +53,8 @@ async function start() {
   on(["model"], () => {
     find("model-name").textContent = state.model.name;
   });
-  update({ model: await getModel() });
+  const [model] = await Promise.all([getModel(), refreshRecordings()]);
+  update({ model });
   await openFirst();
   document.documentElement.dataset.ready = "true";
   performance.mark("earmark-interactive");

@@ -1,6 +1,6 @@
 // The list of recordings: opening, adding by button, drop or microphone, deleting.
 
-import { addRecording, deleteRecording, getRecording, getRecordings } from "./api.js";
+import { addRecording, deleteRecording, getRecordings } from "./api.js";
 import { refreshEvents } from "./controls.js";
 import { loadCorrections } from "./corrections.js";
 import { confirmed, find, make, say, sayError } from "./dom.js";
@@ -12,7 +12,7 @@ const PAUSE = 700; // milliseconds between questions about a recording that is b
 /** Show a recording. */
 export async function openRecording(recording) {
   update({ recording, detected: [], thresholds: {}, chosen: null, label: null });
-  location.hash = recording.id;
+  history.replaceState(null, "", `#${recording.id}`);
   document.title = `${recording.name} · Earmark`;
   if (recording.status !== "ready") return;
   try {
@@ -103,6 +103,7 @@ function makeItem(recording) {
       textContent: status === "ready" ? `uncertainty ${(uncertainty ?? 0).toFixed(2)}` : "",
     }),
   );
+  open.setAttribute("aria-keyshortcuts", "Delete");
   if (current) open.setAttribute("aria-current", "true");
   open.onclick = () => openRecording(recording);
   open.onkeydown = (event) => {
@@ -184,10 +185,9 @@ function initDrop() {
 
 /** Open the recording of the address, or the least certain one. */
 export async function openFirst() {
-  await refreshRecordings();
   const wanted = location.hash.slice(1);
   const found = state.recordings.find(({ id }) => id === wanted) ?? state.recordings[0];
-  if (found) await openRecording(found.status === "ready" ? found : await getRecording(found.id));
+  if (found) await openRecording(found);
 }
 
 export function initRecordings() {

@@ -56,7 +56,8 @@ function startTiles() {
   overviewDrawn = null;
   const { recording, model } = state;
   if (!recording || !model || recording.status === "working") return;
-  const range = findRange(recording.id, recording.duration, model.tile_seconds);
+  // If it cannot be found, neither can the tiles, and those say so.
+  const range = findRange(recording.id, recording.duration, model.tile_seconds).catch(() => [0, 255]);
   tiles = new Tiles({
     seconds: model.tile_seconds,
     bound: BOUND,

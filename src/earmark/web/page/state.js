@@ -61,6 +61,18 @@ export function shownEvents() {
   return state.corrections.events ?? state.detected;
 }
 
+const none = [];
+let sorted = { events: null, byLabel: new Map() };
+
+/** The shown events of a class, by onset. */
+export function eventsOf(label) {
+  const events = shownEvents();
+  if (sorted.events !== events) {
+    sorted = { events, byLabel: Map.groupBy(events, (event) => event.event_label) };
+  }
+  return sorted.byLabel.get(label) ?? none;
+}
+
 /** Seconds of the recording that is shown. */
 export function duration() {
   return state.recording?.duration ?? 0;
