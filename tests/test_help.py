@@ -36,6 +36,11 @@ def test_help_at_80_columns_is_whole(command):
     assert "..." not in re.sub(r"[\]}>A-Z]\.\.\.|[a-z]\.\.\.(?= <)", "", text)
 
 
+def test_names_in_help_stay_on_one_line():
+    text = printed("train", "--help")
+    assert all(name in text for name in PRESETS)
+
+
 def test_the_list_of_commands_has_the_whole_first_sentence_of_each():
     text = " ".join(printed("--help").split())
     for command in app.registered_commands:

@@ -61,6 +61,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 logger = logging.getLogger("earmark")
+HYPHEN = "\u2011"  # at which no line is broken
 _IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 AudioOption = Annotated[
@@ -123,8 +124,12 @@ class RegistryCommand(TyperCommand):
         """Write the help."""
         options: list[Any] = [option for option in self.params if getattr(option, "help", None)]
         for option in options:
-            option.help = list_registries(option.help)
+            # A name such as emsi-like stays on one line: its hyphens are others for a moment.
+            option.help = re.sub(r"(?<=\w)-(?=\w)", HYPHEN, list_registries(option.help))
         super().format_help(ctx, formatter)
+        formatter.buffer = [part.replace(HYPHEN, "-") for part in formatter.buffer]
+        for option in options:
+            option.help = option.help.replace(HYPHEN, "-")
 
 
 def list_registries(text: str) -> str:
