@@ -13,9 +13,7 @@ from hypothesis import HealthCheck, settings
 from oracles import Oracles
 
 # A busy machine is no defect: how long an example takes is not checked.
-settings.register_profile(
-    "any load", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any load")
 
 # With two busy processes, two threads per process are many times slower than one.
