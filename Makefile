@@ -9,7 +9,7 @@ ORACLES := .venv-oracles
 PEERS  := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs format clean
+.PHONY: help setup demo test check bench faults docs format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -46,6 +46,9 @@ check: $(READY) ## Lint, types and architecture
 
 bench: $(READY) $(ORACLES)/ready $(PEERS)/ready ## Run the benchmarks; writes docs/speed.md, metrics.md and results.md
 	$(BIN)/python -m benchmarks $(ONLY)
+
+faults: $(READY) ## Attack every reader with bad input; continues where it was stopped
+	$(BIN)/python -m faults $(ONLY)
 
 docs: $(READY) ## Rebuild the tables and figures of docs/
 	$(BIN)/python -m docs.build

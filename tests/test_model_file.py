@@ -199,7 +199,7 @@ def test_every_member_must_have_its_weights(tmp_path, change, message):
     ("names", "value", "message"),
     [
         (("models", 1, "channels"), [10**6] * 4, r"member 2: .*must have the shape \(2000000,"),
-        (("models", 1, "n_convolutions"), 10**9, "member 2: .*4000000000 convolutions or more"),
+        (("models", 1, "n_convolutions"), 10**6, "member 2: .*4000000 convolutions or more"),
         (("models", 1, "n_classes"), 3, "must be the same"),
         (("members", 2, "model"), 0, "takes 80 values per frame, and the features have 64"),
     ],
@@ -271,7 +271,10 @@ def test_a_file_of_format_1_is_read_for_ever_and_gives_the_same_events():
     events = detector.detect(waveform.astype(np.float32), 8000)
     expected = json.loads((DATA / "format-1.json").read_text())["events"]
     assert len(expected) == 5
-    assert [list(astuple(event)) for event in events] == expected
+    found = [astuple(event) for event in events]
+    assert [event[:3] for event in found] == [tuple(event[:3]) for event in expected]
+    # Scores are rounded in another way on another CPU.
+    np.testing.assert_allclose([e[3] for e in found], [e[3] for e in expected], atol=1e-6)
 
 
 def test_a_file_of_format_1_is_written_in_the_newest_format(tmp_path):
@@ -425,7 +428,7 @@ def test_a_setting_that_a_file_does_not_have_gets_its_default(path):
         (set_field("models", 0, "channels", value=[10**12] * 4), "not a usable model file"),
         (set_field("models", 0, "channels", value=[10**30] * 4), "not a usable model file"),
         (set_field("models", 0, "n_recurrent", value=10**7), r"must have the shape \(30000000,"),
-        (set_field("models", 0, "n_convolutions", value=10**9), "4000000000 convolutions or more"),
+        (set_field("models", 0, "n_convolutions", value=10**6), "4000000 convolutions or more"),
         (set_field("features", value={}), "its features must be a list"),
         (set_field("models", value="crnn"), "its models must be a list"),
         (set_field("members", value=[]), "has no weights"),
