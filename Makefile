@@ -15,7 +15,7 @@ COMPARED := detection runtimes scoring psds
 OTHERS := $(if $(filter $(COMPARED),$(or $(ONLY),$(COMPARED))),$(ORACLES)/ready $(PEERS)/ready)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs site format clean
+.PHONY: help setup demo test check bench faults docs site format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -57,6 +57,9 @@ check: $(READY) ## Lint, types and architecture
 
 bench: $(READY) $(OTHERS) ## Run the benchmarks; writes docs/speed.md, metrics.md and results.md
 	$(BIN)/python -m benchmarks $(ONLY)
+
+faults: $(READY) ## Attack every reader with bad input; continues where it was stopped
+	$(BIN)/python -m faults $(ONLY)
 
 docs: $(READY) ## Rebuild the tables and figures of docs/
 	$(BIN)/python -m docs.build $(ONLY)

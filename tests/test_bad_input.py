@@ -34,7 +34,7 @@ def test_a_reader_reads_good_files_and_answers_bad_ones_with_a_result_or_an_erro
         answers.append(outcome)
         if len(answers) == N_CASES.get(name, 25):
             break
-    assert "error" in answers
+    assert "error" in answers or name == "journal", "a journal that is not ours is begun anew"
 
 
 KEPT_FILES = sorted(path for path in KEPT.rglob("*") if path.is_file())

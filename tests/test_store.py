@@ -36,10 +36,19 @@ from earmark.data.features import FeatureConfig
 from earmark.data.store import build_store
 
 if __name__ == "__main__":
-    audio, out, processes = sys.argv[1:]
+    audio, out, processes, n_clips = sys.argv[1:]
     files = {path.name: path for path in sorted(Path(audio).iterdir())}
+    reports = 0
+
+    def report(done, total):
+        global reports
+        print(done, flush=True)
+        reports += 1
+        if reports > int(n_clips):
+            sys.stdin.read()  # waits to be killed, however long that takes on a busy machine
+
     build_store(out, files, FeatureConfig(sample_rate=8000, n_mels=16, f_max=4000),
-                processes=int(processes), progress=lambda done, total: print(done, flush=True))
+                processes=int(processes), progress=report)
 """
 
 
@@ -306,9 +315,10 @@ class TestBuild:
 
 
 class TestKilledBuild:
-    def start(self, audio, out, processes):
+    def start(self, audio, out, processes, n_clips=1000):
         return subprocess.Popen(
-            [sys.executable, "-c", BUILD, str(audio), str(out), str(processes)],
+            [sys.executable, "-c", BUILD, str(audio), str(out), str(processes), str(n_clips)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -317,8 +327,9 @@ class TestKilledBuild:
         moments = random.Random(0)
         out = tmp_path / "store"
         for _ in range(3):
-            with self.start(audio, out, processes=1) as process:
-                for _ in range(moments.randrange(2, 15)):
+            n_clips = moments.randrange(2, 12)
+            with self.start(audio, out, 1, n_clips + 1) as process:
+                for _ in range(n_clips):
                     process.stdout.readline()
                 time.sleep(moments.random() * 0.003)
                 process.send_signal(signal.SIGKILL)

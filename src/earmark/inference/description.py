@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from earmark.data.features import OF_LOG_MELS
+from earmark.errors import BundleError, refusing
 
 NAMES = 13  # characters for the names of a summary
 MOST = 10  # lines for the classes; others have 2
@@ -45,6 +46,11 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
     >>> describe_bundle(about).splitlines()[0].split(",")[0]
     '17 classes'
     """
+    with refusing("The description of the model cannot be shown", BundleError):
+        return "\n".join(_described(about))
+
+
+def _described(about: Mapping[str, Any]) -> list[str]:
     n_members = len(about["members"])
     networks = f"{n_members} networks, " if n_members > 1 else ""
     lines = [f"{len(about['labels'])} classes, {networks}{about['n_parameters']:,} parameters"]
@@ -74,7 +80,7 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
     lines.append("\t".join(["label", *names]))
     for label, rule in decoding.items():
         lines.append("\t".join([label, *(f"{rule[name]:.3g}" for name in names)]))
-    return "\n".join(lines)
+    return lines
 
 
 def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> dict[str, str]:

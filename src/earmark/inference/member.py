@@ -4,7 +4,6 @@ A model file has one member, or several that predict as one (`earmark.inference.
 may be checkpoints of one training, or different networks with different features.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from earmark.errors import SettingError
 from earmark.frames import FrameGrid
 from earmark.nn.network import Network, NetworkConfig
 
+MAX_WINDOW = 86_400.0  # seconds
 WINDOW = 10.0  # seconds, where a file of an old format has none
 
 
@@ -49,8 +49,11 @@ class Member:
 
     def __post_init__(self) -> None:
         is_number = isinstance(self.window, float | int) and not isinstance(self.window, bool)
-        if not (is_number and 0 < self.window < math.inf):
-            raise SettingError(f"window must be a number of seconds above 0. Got {self.window!r}.")
+        if not (is_number and 0 < self.window <= MAX_WINDOW):
+            raise SettingError(
+                f"window must be a number of seconds above 0, up to {MAX_WINDOW:g}. "
+                f"Got {self.window!r}."
+            )
         if self.feature_config.n_features != self.model_config.n_features:
             raise SettingError(
                 f"The network takes {self.model_config.n_features} values per frame, and the "

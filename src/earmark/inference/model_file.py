@@ -101,6 +101,8 @@ class Bundle:
             if not isinstance(getattr(self, name), kinds):
                 wanted = " or ".join(kind.__name__ for kind in kinds)
                 raise SettingError(f"{name} must be a {wanted}. Got {getattr(self, name)!r}.")
+        if not all(isinstance(line, str) for line in self.attribution):
+            raise SettingError(f"attribution must be texts. Got {self.attribution!r}.")
         object.__setattr__(self, "attribution", tuple(self.attribution))
         object.__setattr__(self, "members", tuple(self.members))
         if not self.members:

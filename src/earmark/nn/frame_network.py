@@ -15,10 +15,12 @@ from earmark.errors import SettingError
 from earmark.nn.capsules import ClassCapsules
 from earmark.nn.layers import Classifier, Dropout, Layer, MapLayer, Maps, fill_padding
 from earmark.nn.loss import clip_loss
-from earmark.nn.network import Network, NetworkConfig, Prediction
+from earmark.nn.network import MAX_SIZE, Network, NetworkConfig, Prediction
 from earmark.nn.recurrent import BiGRU, GatedBiGRU
 from earmark.pooling import POOLINGS, Pooling
 from earmark.pooling.module import check_pooling
+
+MAX_STAGES = 64
 
 
 class FrameNetworkConfig(NetworkConfig):
@@ -42,6 +44,10 @@ class FrameNetworkConfig(NetworkConfig):
             raise SettingError(f"n_recurrent must be 0 (no GRU) or more. Got {self.n_recurrent!r}.")
         self.check_shares("dropout")
         stages = check_pooling(self.pooling, self.stages, self.stage_weights)
+        if len(stages) > MAX_STAGES or any(stage > MAX_SIZE for stage in stages):
+            raise SettingError(
+                f"stages must be at most {MAX_STAGES} numbers of up to {MAX_SIZE}. Got {stages}."
+            )
         object.__setattr__(self, "stages", stages)
 
     @property
