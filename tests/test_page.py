@@ -385,7 +385,7 @@ def test_export_saves_what_is_shown_in_any_format(page, tmp_path):
     assert len(next(iter(read_events(tmp_path / "long.tsv").values()), [])) == len(events(page))
 
 
-def test_the_hierarchy_shows_every_level_of_both_poolings(page):
+def test_the_hierarchy_shows_every_level_of_both_poolings(page, web):
     page.locator("#spectrogram").focus()
     page.keyboard.press("w")
     page.locator("#why-hierarchical svg").wait_for()
@@ -396,6 +396,10 @@ def test_the_hierarchy_shows_every_level_of_both_poolings(page):
     n_frames = page.locator("#why-single rect").count() - 1
     assert page.locator("#why-hierarchical rect").count() > n_frames + 1
     assert "Clip score: hierarchical" in page.locator("#why-summary").inner_text()
+    is_own = bool(web.client.get("/api/model").json()["stages"])
+    kinds = {True: "the model's own", False: "to compare"}
+    assert kinds[is_own] in page.locator("#why-hierarchical-title").inner_text()
+    assert kinds[not is_own] in page.locator("#why-single-title").inner_text()
     page.keyboard.press("w")
 
 

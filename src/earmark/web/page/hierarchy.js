@@ -104,6 +104,9 @@ function draw() {
     summary("hierarchical", hierarchical.levels, hierarchical.clip),
     summary("single-level", singleLevels, single.clip),
   ];
+  const own = state.model.stages.length > 0; // whether the model pools hierarchically
+  find("why-hierarchical-title").textContent = `Hierarchical pooling, ${own ? "the model's own" : "to compare"}`;
+  find("why-single-title").textContent = `Single-level pooling, ${own ? "to compare" : "the model's own"}`;
   find("why-summary").textContent =
     `${readable(label)}, ${start.toFixed(1)} to ${end.toFixed(1)} s. Clip score: ${text.join("; ")}.`;
   drawTree(find("why-hierarchical"), hierarchical.levels, hierarchical.clip, text[0], hierarchical.levels.length);
