@@ -48,16 +48,7 @@ def run(shared: Path) -> str:
             loads = sorted(load_time(chrome, address) for _ in range(LOADS))
             rows = [(name, *scroll(chrome, address, span)) for name, span in SPANS.items()]
             rows.append(("1 min, 360 px wide", *scroll(chrome, address, 60.0, PHONE)))
-<<<<<<< HEAD
-    columns = (
-        "visible",
-        "frames per second, median",
-        "1 of 20 takes longer than, ms",
-        "slowest, ms",
-    )
-=======
     columns = ("visible", "frames per second, median", "1 of 20 is longer than, ms", "slowest, ms")
->>>>>>> web
     table = TextTable("Scrolling through one hour", columns, tuple(rows)).to_markdown()
     return (
         f"The page is interactive {statistics.median(loads):.2f} s after the address was opened "
