@@ -67,6 +67,7 @@ def test_version_and_help_name_every_command():
         "convert",
         "export-best",
         "listen",
+        "serve",
     ):
         assert command in text
         assert "Usage" in run(command, "--help").stdout

@@ -1,6 +1,9 @@
 """Corrections become tables that the commands take, and jobs that learn from them."""
 
 import io
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -216,6 +219,23 @@ class TestJobs:
         assert job["status"] == "stopped"
         assert web.jobs.find(id).process.poll() is not None
         assert next(own["id"] for own in web.client.get("/api/jobs").json()) == id
+
+    def test_the_command_of_a_job_ends_with_the_process_that_started_it(self, model, tmp_path):
+        """Also if that process is killed, which closes the pipe between them."""
+        command = [sys.executable, "-m", "earmark.web.job_process", "serve", str(model)]
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--library", str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout.readline().startswith("small.earmark: http://")
+            process.communicate(timeout=100)  # closes its standard input
+        finally:
+            process.kill()
+        assert process.returncode in (0, -signal.SIGTERM)
 
     def test_without_corrections_there_is_nothing_to_learn_from(self, model):
         with running(model) as web:

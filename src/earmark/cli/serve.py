@@ -52,6 +52,7 @@ def serve(
     """
     try:
         import fastapi  # noqa: F401
+        import python_multipart  # noqa: F401
         import uvicorn  # noqa: F401
     except ModuleNotFoundError as error:
         raise SettingError(
