@@ -9,7 +9,7 @@ from pathlib import Path
 
 from earmark.files import atomic_write
 
-# Synthesize, train, detect, evaluate: half a minute on an idle core.
+# Synthesize, train, detect, evaluate.
 COMMANDS = (
     "earmark synth clips --n 150 --seed 1 --sample-rate 8000 --duration 5 "
     "--classes bell,chirp,siren",
