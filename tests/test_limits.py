@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -259,3 +260,15 @@ def test_an_interrupt_leaves_no_traceback_at_any_moment(moment):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert done.returncode == -signal.SIGINT
     assert done.stderr == b""
+
+
+def test_an_onnx_file_that_cannot_be_run_is_one_of_our_errors():
+    from earmark.inference.onnx_file import OnnxNetwork
+
+    class Broken:
+        def run(self, outputs, arrays):
+            raise ValueError("Required inputs (['skip']) are missing")
+
+    network = SimpleNamespace(_session=Broken(), config=SimpleNamespace(file="m.onnx"))
+    with pytest.raises(BundleError, match=r"m\.onnx cannot be run: Required inputs"):
+        OnnxNetwork._run(network, ["frame_scores"], waveform=torch.zeros(1, 10))

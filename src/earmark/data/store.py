@@ -136,6 +136,8 @@ def _read_index(folder: Path) -> Index:
     content = (folder / INDEX).read_bytes() if (folder / INDEX).exists() else b""
     first, *lines = content.splitlines(keepends=True) or [b""]
     features = _parse(folder, INDEX, first).get("features", {})
+    if not isinstance(features, dict):
+        raise _damaged(folder, f"the settings in {INDEX} are no table")
     clips, ends = [], [len(first)]
     for line in lines:
         try:

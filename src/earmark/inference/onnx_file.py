@@ -134,7 +134,12 @@ class OnnxNetwork(Network):
             name: (x.float() if x.is_floating_point() else x).contiguous().cpu().numpy()
             for name, x in inputs.items()
         }
-        return [torch.from_numpy(own) for own in self._session.run(outputs, arrays)]
+        try:
+            return [torch.from_numpy(own) for own in self._session.run(outputs, arrays)]
+        except Exception as error:  # the runtime has exceptions of its own
+            raise BundleError(
+                f"{self.config.file} cannot be run: {error}. Export it again."
+            ) from error
 
     def layers(self, n_input_frames: int) -> list[Layer]:
         """See `Network.layers`; those of the file are not known."""
