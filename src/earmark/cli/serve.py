@@ -1,5 +1,6 @@
 """The command `serve`."""
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -73,12 +74,16 @@ def serve(
         raise SettingError("--train-table and --train-audio go together.")
     base = None if train_table is None or train_audio is None else (train_table, train_audio)
     settings = Settings(host, port, token, tuple(allow_host or ()), library, limits, base)
-    serve(
-        model or BUNDLED,
-        settings,
-        device=device,
-        threads=threads,
-        encoder=encoder,
-        announce=lambda line: print(line, flush=True),
-    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing is left behind
+    try:
+        serve(
+            model or BUNDLED,
+            settings,
+            device=device,
+            threads=threads,
+            encoder=encoder,
+            announce=lambda line: print(line, flush=True),
+        )
+    except KeyboardInterrupt:  # before it has begun to serve
+        raise typer.Exit(130) from None
     logger.info("The service has ended.")
