@@ -33,9 +33,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("data", type=Path)
     parser.add_argument("work", type=Path)
+    parser.add_argument("--only", choices=KINDS, nargs="*", default=KINDS, metavar="KIND")
     options = parser.parse_args()
     known: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for kind in KINDS:
+    for kind in options.only:
         plan = Plan.read(HERE / "defaults.toml", options.data / kind)
         workspace = Workspace(plan, options.work / kind)
         scored = known.setdefault(kind, {})

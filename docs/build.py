@@ -19,6 +19,7 @@ from docs import (
     choosing,
     commands,
     decoding,
+    defaults,
     formats,
     gallery,
     page,
@@ -137,6 +138,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     ),
     "docs/networks.md": (transfer.transfer_table,),
     "docs/systems.md": systems.PARTS,
+    "docs/training.md": (defaults.validation_table, defaults.defaults_tables),
     "docs/settings.md": (
         settings.section_tables,
         settings.network_tables,

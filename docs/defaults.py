@@ -27,16 +27,17 @@ def validation_table() -> str:
         (kind, metric): {
             configuration: mean(scores[metric] for scores in runs.values())
             for configuration, runs in known[kind].items()
+            if runs
         }
         for kind in KINDS
         for metric in names
     }
     rows = []
     for configuration in next(iter(means.values())):
-        own = {key: values[configuration] for key, values in means.items()}
-        behind = {key: max(values.values()) - own[key] for key, values in means.items()}
-        furthest = max(behind.values())
-        rows.append((configuration, *(f"{x:.3f}" for x in own.values()), f"{furthest:.3f}"))
+        own = {key: values.get(configuration) for key, values in means.items()}
+        behind = max(max(means[key].values()) - x for key, x in own.items() if x is not None)
+        texts = ("-" if x is None else f"{x:.3f}" for x in own.values())
+        rows.append((configuration, *texts, f"{behind:.3f}"))
     columns = [f"{kind}, {names[metric]}" for kind, metric in means]
     title = "Validation clips, means of two or three runs; furthest behind the best"
     return TextTable(title, ("configuration", *columns, "behind"), tuple(rows)).to_markdown()
