@@ -150,14 +150,14 @@ def _run_some(results: Results, name: str, n_cases: int, until: float, seed: int
     own = results.of(name)
     failures = results.path.parent / "failures"
     failures.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "faults.bad_input", name, str(own.done), str(seed), failures]
+    command = [sys.executable, "-m", "faults.bad_input", name, str(own.done), str(seed)]
+    command.append(str(failures))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=ROOT
     )
     assert child.stdout is not None
     assert child.stderr is not None
-    os.set_blocking(child.stdout.fileno(), False)
     number, buffer, waited = own.done, b"", START
     try:
         with selectors.DefaultSelector() as selector:
@@ -166,7 +166,7 @@ def _run_some(results: Results, name: str, n_cases: int, until: float, seed: int
                 if not selector.select(timeout=waited):
                     _fail(results, name, number, "hang", f"no answer in {waited:.0f} s")
                     return
-                data = child.stdout.read()
+                data = os.read(child.stdout.fileno(), 1 << 16)
                 if not data:
                     break
                 *lines, buffer = (buffer + data).split(b"\n")

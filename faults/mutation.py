@@ -43,7 +43,7 @@ TEXTS = (
     ),
     *("9" * 400, "-0", "0x10", "1_000", "true", "null", "[" * 50),
 )
-SMALL = (*(None, True, False), [], {}, [[]], {"": 0}, [None], ["x"], [0] * 20)
+SMALL: tuple[Any, ...] = (*(None, True, False), [], {}, [[]], {"": 0}, [None], ["x"], [0] * 20)
 
 
 def odd_value(rng: random.Random) -> Any:
@@ -102,7 +102,7 @@ def change_values(rng: random.Random, values: Any) -> Any:
     """Return plain values, some of them replaced, removed, renamed, added or repeated."""
     top = [copy.deepcopy(values)]
     for _ in range(rng.randint(1, 3)):
-        places = [(top, 0)]
+        places: list[tuple[Any, Any]] = [(top, 0)]
         for parent, key in places:  # grows while it is walked
             own = parent[key]
             if isinstance(own, dict):

@@ -429,7 +429,7 @@ def _make_checkpoint(folder: Path) -> list[Path]:
     moments = {0: {"step": torch.tensor(3.0), "exp_avg": torch.zeros(2, 2)}}
     state = State(2, 0, 0.5, 4, 1.0, [Epoch(n, 1e-3, 0.5, 0.4, 0.7, 0.6, 9.0) for n in range(2)])
     Checkpoint(state, weights, [weights], weights, moments, {"seed": "0"}).write(folder)
-    clips = Manifest(["a.wav"], [Path("a.wav")], [("dog",)], ["dog"])
+    clips = Manifest(("a.wav",), (Path("a.wav"),), (("dog",),), ("dog",))
     RunRecord("", folder / "features", Settings(), 10.0, clips, 8, 0, "weak").write(folder)
     return [folder / "checkpoint.safetensors", folder / "run.json"]
 
