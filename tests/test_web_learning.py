@@ -234,7 +234,7 @@ class TestJobs:
             process.communicate(timeout=100)  # closes its standard input
         finally:
             process.kill()
-        assert process.returncode == 0
+        assert process.returncode in (0, 130)  # 130 if it had not begun to serve
         assert not (tmp_path / ".earmark" / "work").exists()
 
     def test_without_corrections_there_is_nothing_to_learn_from(self, model):

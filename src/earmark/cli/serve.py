@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import DeviceOption, EncoderOption, app, logger
+from earmark.cli.app import DeviceOption, EncoderOption, app, logger, print_text
 from earmark.errors import SettingError
 
 
@@ -82,7 +82,7 @@ def serve(
             device=device,
             threads=threads,
             encoder=encoder,
-            announce=lambda line: print(line, flush=True),
+            announce=lambda line: print_text(line, flush=True),
         )
     except KeyboardInterrupt:  # before it has begun to serve
         raise typer.Exit(130) from None
