@@ -199,6 +199,21 @@ def test_a_real_recording_is_analysed(page, web, esc50):
     page.locator(".event-row").first.wait_for()
 
 
+def test_a_recording_opened_before_its_analysis_can_be_played_after_it(page, web):
+    """As of a library that is analysed while the page is open."""
+    busy = {"status": 409, "json": {"detail": "The recording is still being read."}}
+    page.route("**/audio", lambda route: route.fulfill(**busy))
+    listed = web.client.get("/api/recordings").json()
+    working = [{**own, "status": "working", "progress": 0.0} for own in listed]
+    page.route("**/api/recordings", lambda route: route.fulfill(json=working))
+    page.reload()
+    until(page, "document.getElementById('audio').error !== null")
+    page.unroute("**/audio")
+    page.unroute("**/api/recordings")
+    until(page, "Math.abs(document.getElementById('audio').duration - 10) < 0.1")
+    page.problems.clear()  # the browser logs the 409
+
+
 def test_what_is_no_audio_is_refused_in_one_sentence(page, tmp_path):
     (tmp_path / "notes.wav").write_text("no sound")
     page.set_input_files("#file-input", tmp_path / "notes.wav")
