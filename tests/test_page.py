@@ -418,6 +418,25 @@ def test_the_hierarchy_shows_every_level_of_both_poolings(page, web):
     page.keyboard.press("w")
 
 
+def test_shares_of_the_clip_score_follow_segments_of_which_the_last_is_shorter(page):
+    """Seven frames in segments of three: the last segment has one frame."""
+    found = page.evaluate(
+        """async () => {
+          const { framesOf, shares } = await import("/page/hierarchy.js");
+          const thirds = [1 / 3, 1 / 3, 1 / 3];
+          const levels = [
+            { n: 7, scores: [0, 0, 0, 0, 0, 0.6, 0], weights: [...thirds, ...thirds, 1] },
+            { n: 3, scores: [0, 0.2, 0], weights: [0.25, 0.5, 0.25] },
+            { n: 1, scores: [0.1], weights: [] },
+          ];
+          const spans = [0, 1, 2].map((i) => framesOf(levels, [3], 1, i));
+          return { own: shares(levels, [3], 0.1), spans };
+        }"""
+    )
+    assert found["own"] == pytest.approx([0, 0, 0, 0, 0, 1, 0])
+    assert found["spans"] == [[0, 3], [3, 6], [6, 7]]
+
+
 def test_a_corrected_tag_is_learned_and_what_changed_is_shown(page, web):
     page.locator("#spectrogram").focus()
     page.keyboard.press("c")  # to the classes

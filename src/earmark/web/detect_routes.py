@@ -35,7 +35,7 @@ def detect_router(service: Service, version: str) -> APIRouter:
     router = APIRouter(tags=["detection"])
 
     @router.get("/health")
-    def health() -> Health:
+    async def health() -> Health:  # not on a thread, of which all may be busy
         """Say that the service is there."""
         return Health(version=version, model=service.model.name)
 
