@@ -64,7 +64,7 @@ def serve(
     from earmark.web.serve import Settings, serve
 
     limits = Limits(
-        max_upload=round(max_upload * MB),
+        max_upload=max_upload * MB,
         max_duration=max_duration * 3600,
         max_seconds=max_seconds,
         max_active=max_active,
