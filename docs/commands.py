@@ -67,7 +67,9 @@ def _meaning(param: Any) -> str:
 def _names(param: Any) -> str:
     """Return how an option is written, with its value, or an argument."""
     if param.param_type_name == "argument":
-        return f"`{_argument(param)}`"
+        text = _argument(param)
+        # Dialects differ in how a pipe within backticks is escaped in a table.
+        return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
     names = [*param.opts, *param.secondary_opts]
     value = "" if param.is_flag else f" {_value(param)}"
     return ", ".join(f"`{name}{value}`" for name in names)
