@@ -138,16 +138,14 @@ def plot_false_events(
     figure = new_figure(figsize=(7, 5))
     axes = figure.subplots()
     for number, (name, points) in enumerate(curves.items()):
-        style = {"color": COLOURS[number % len(COLOURS)], "marker": "osD^v"[number % 5], "ms": 4}
+        colour, marker = COLOURS[number % len(COLOURS)], "osD^v"[number % 5]
+        style: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4, "lw": 1.2}
         x = [point.per_minute for point in points]
-        for recall, line in (
-            ("clip_recall", {"ls": "-"}),
-            ("event_recall", {"ls": "--", "markerfacecolor": "white"}),
-        ):
+        for recall, line, face in (("clip_recall", "-", colour), ("event_recall", "--", "white")):
             y = [getattr(point, recall) for point in points]
             if not np.isnan(y).all():
                 label = plain_text(f"{name}, {recall.replace('_', ' ')}")
-                axes.plot(x, y, lw=1.2, label=label, **style, **line)
+                axes.plot(x, y, ls=line, markerfacecolor=face, label=label, **style)
         if number or len(points) < 2:
             continue
         for point in points[:: max(1, len(points) // 8)]:
