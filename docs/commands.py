@@ -11,12 +11,6 @@ from docs.tables import text_table
 from earmark.cli import app
 from earmark.cli.app import list_registries
 
-# What a reader looks for, in this order; commands that are not listed come last.
-ORDER = (
-    *("detect", "listen", "plot", "train", "tune", "evaluate", "report", "doctor", "info"),
-    "convert",
-)
-
 
 def command_list() -> str:
     """Return the table of commands, each with what it does."""
@@ -33,7 +27,8 @@ def command_tables() -> str:
     """Return one table of arguments and options per command."""
     parts = []
     for name, command in _commands():
-        words = [_argument(x) for x in command.params if x.param_type_name == "argument"]
+        arguments = [x for x in command.params if x.param_type_name == "argument"]
+        words = [_argument(x) if x.required else f"[{_argument(x)}]" for x in arguments]
         usage = " ".join(["earmark", name, "[OPTIONS]", *words])
         text = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
         parts.append(f"## earmark {name}\n\n{text}\n\n    {usage}\n\n{_options(command.params)}")
@@ -41,10 +36,9 @@ def command_tables() -> str:
 
 
 def _commands() -> list[tuple[str, Any]]:
-    known: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-    shown = {name: command for name, command in known.items() if not command.hidden}
-    first = [name for name in ORDER if name in shown]
-    return [(name, shown[name]) for name in (*first, *(x for x in shown if x not in first))]
+    group: Any = get_command(app)
+    commands = [(name, group.commands[name]) for name in group.list_commands(None)]
+    return [(name, command) for name, command in commands if not command.hidden]
 
 
 def _first(command: Any) -> str:
@@ -67,7 +61,9 @@ def _meaning(param: Any) -> str:
 def _names(param: Any) -> str:
     """Return how an option is written, with its value, or an argument."""
     if param.param_type_name == "argument":
-        return f"`{_argument(param)}`"
+        text = _argument(param)
+        # Dialects differ in how a pipe within backticks is escaped in a table.
+        return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
     names = [*param.opts, *param.secondary_opts]
     value = "" if param.is_flag else f" {_value(param)}"
     return ", ".join(f"`{name}{value}`" for name in names)

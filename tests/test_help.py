@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from earmark.cli import app
+from earmark.cli.app import ORDER
 from earmark.data.doctor import examine
 from earmark.data.findings import render
 from earmark.data.manifest import Manifest
@@ -46,6 +48,15 @@ def test_the_list_of_commands_has_the_whole_first_sentence_of_each():
     for command in app.registered_commands:
         sentence = " ".join(command.callback.__doc__.split("\n\n")[0].split())
         assert sentence in text
+
+
+def test_every_option_has_a_help_and_the_first_commands_come_first():
+    group = get_command(app)
+    for name, command in group.commands.items():
+        assert [x.name for x in command.params if not x.help and x.name != "help"] == [], name
+    listed = re.findall(r"^  ([a-z-]+)  ", printed("--help").partition("Commands:")[2], re.M)
+    assert listed[: len(ORDER)] == list(ORDER)
+    assert sorted(listed) == sorted(NAMES)
 
 
 def test_the_tables_of_doctor_cut_no_name_off():

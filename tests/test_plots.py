@@ -13,10 +13,12 @@ from earmark.data.spectrogram import spectrogram
 from earmark.errors import SettingError
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
+from earmark.metrics.false_events import RecallPoint
 from earmark.plots import (
     plot_class_scores,
     plot_confusion,
     plot_detection,
+    plot_false_events,
     plot_gradients,
     plot_hierarchy,
     plot_history,
@@ -177,6 +179,31 @@ def test_a_recording_is_drawn_with_frequencies_in_hz_scores_thresholds_and_event
         detector.plot(wave, 16000, span=(5.0, 6.0))
     with pytest.raises(SettingError, match="did you mean 'siren'"):
         detector.plot(wave, 16000, classes=["sirene"])
+    with pytest.raises(SettingError, match="classes must name one class or more"):
+        detector.plot(wave, 16000, classes=[])
+    other = detector.plot(0 * wave, 16000, reference=[Event(0, 1, "whale")])
+    assert len(other.axes) == 4  # the model has no whales: three classes with the highest scores
+
+
+def legend_is_inside(figure):
+    figure.draw_without_rendering()
+    own = figure.legends[0].get_window_extent()
+    return own.x0 >= 0 and own.y0 >= 0 and own.x1 <= figure.bbox.x1 and own.y1 <= figure.bbox.y1
+
+
+def test_legends_with_many_or_long_names_stay_inside_their_figure():
+    curve = np.array([0.0, 1.0]), np.array([1.0, 0.5])
+    labels = [f"category_number_{n}" for n in range(50)]
+    assert legend_is_inside(plot_precision_recall(dict.fromkeys(labels, curve)))
+    systems = [f"experiments/a_long_name_of_a_system_{n}.json" for n in range(4)]
+    bars = {name: {"dog": (0.9, 0.8, 1.0)} for name in systems}
+    figure = plot_class_scores(bars, "F1")
+    assert legend_is_inside(figure)
+    assert figure.axes[0].get_xlim() == (0, 1)
+    points = [RecallPoint(0.5, per_minute=2.0, recordings=0.1, clip_recall=0.7)]
+    figure = plot_false_events(dict.fromkeys(systems, points))
+    assert legend_is_inside(figure)
+    assert len({line.get_marker() for line in figure.axes[0].lines}) == len(systems)
 
 
 # How colours look with no long-, middle- or short-wave cones, in linear RGB (Machado et al., 2009).

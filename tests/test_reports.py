@@ -17,6 +17,8 @@ from earmark.metrics.evaluation import Scoring, evaluate
 from earmark.metrics.false_events import absent_class_curve
 from earmark.metrics.report import score_tables
 from earmark.metrics.system_output import SystemOutput
+from earmark.plots import plot_events
+from earmark.reports import clips
 from earmark.reports.api import SECTIONS
 from earmark.reports.clips import rank_recordings
 from earmark.reports.sources import Material, Recording
@@ -239,6 +241,55 @@ def test_the_best_recordings_come_first_and_the_worst_last():
     tags = SystemOutput("tags", tags={"right": ["dog"], "half": ["cat", "dog"], "wrong": ["dog"]})
     material = Material("", tags, [SystemOutput("mine", found)], recordings)
     assert [own.name for own in rank_recordings(material)] == ["right", "half", "wrong"]
+
+
+def test_a_system_with_scores_alone_has_no_f1_and_is_ranked_by_its_scores(home):
+    out = home / "scores.html"
+    earmark.report(
+        home / "valid_strong.tsv", home / "scores", audio=home / "audio", out=out, scoring=QUICK
+    )
+    text = "".join(Page(out).text)
+    assert "Best clips" in text
+    assert "Worst clips" in text
+    assert "Detected: " not in text
+    assert "F1 1.00" not in text
+
+
+def test_a_short_recording_is_shown_from_its_start_though_its_scores_are_not_known(
+    tmp_path, monkeypatch
+):
+    write_audio(tmp_path / "a.wav", np.zeros(RATE * 5, np.float32), RATE)
+    table = tmp_path / "events.tsv"
+    table.write_text("filename\tonset\toffset\tevent_label\na.wav\t3.0\t3.5\tdog\n")
+    spans = []
+    monkeypatch.setattr(
+        clips, "plot_events", lambda *shown: spans.append(shown[-1]) or plot_events(*shown)
+    )
+    out = tmp_path / "report.html"
+    earmark.report(table, table, audio=tmp_path, out=out, scoring=QUICK)
+    assert spans == [(0.0, 5.0)]
+
+
+def test_a_clip_says_the_tags_that_its_f1_is_of():
+    tags = SystemOutput("tags", tags={"a": ["dog"]})
+    system = SystemOutput("mine", {"a": []}, {"a": ["dog"]})  # too short for an event
+    material = Material("", tags, [system], {"a": Recording("a")})
+    assert rank_recordings(material)[0].f_measure == 1.0
+    assert material.first_tags == {"a": ["dog"]}
+
+
+def test_files_are_matched_once_whatever_their_number(monkeypatch):
+    events = {f"{n}.wav": [Event(0, 1, "dog")] for n in range(20)}
+    system = SystemOutput("mine", {f"{n}.flac": [Event(0, 1, "dog")] for n in range(20)})
+    recordings = {name: Recording(name) for name in events}
+    calls = []
+    match = SystemOutput.with_names_of
+    monkeypatch.setattr(
+        SystemOutput, "with_names_of", lambda *own: calls.append(own) or match(*own)
+    )
+    ranked = rank_recordings(Material("", SystemOutput("r", events), [system], recordings))
+    assert {own.f_measure for own in ranked} == {1.0}
+    assert len(calls) == 1
 
 
 def test_events_of_absent_classes_are_false_at_every_minimum_score():

@@ -24,6 +24,11 @@ from earmark.runtime.cores import limit_spinning
 from earmark.runtime.extensions import import_extensions
 
 PIPE_CLOSED = 141  # exit code, as of a command that SIGPIPE ended
+# What a reader of the help looks for, in this order; commands that are not listed come last.
+ORDER = (
+    *("detect", "listen", "plot", "serve", "train", "tune", "evaluate", "report", "doctor", "info"),
+    "convert",
+)
 
 
 class Commands(TyperGroup):
@@ -41,6 +46,11 @@ class Commands(TyperGroup):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, sys.stdout.fileno())  # what is left in the buffer goes there
             sys.exit(PIPE_CLOSED)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, in the order of the help and of docs/commands.md."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands, each with its whole sentence on as many lines as needed."""

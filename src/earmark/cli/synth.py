@@ -21,7 +21,7 @@ def synth(
         typer.Option(help="TOML file of a soundbank, scenes and sets; replaces most options."),
     ] = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Number of scenes.")] = 100,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all random choices.")] = 0,
     bank: Annotated[
         Path | None, typer.Option(help="Soundbank: folder of category folders.")
     ] = None,
@@ -48,8 +48,10 @@ def synth(
     max_overlap: Annotated[int, typer.Option(help="Maximum number of simultaneous events.")] = 2,
     prefix: Annotated[str, typer.Option(help="Prefix of the file names.")] = "scene_",
     suffix: Annotated[str, typer.Option(help=".wav, .flac or .ogg")] = ".wav",
-    processes: Annotated[int, typer.Option(min=1)] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that write scenes.")] = 1,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files of the same name in OUT.")
+    ] = False,
 ) -> None:
     """Make soundscapes with known events, from a soundbank or from procedural sounds."""
     from earmark.synth.scenes import SceneConfig, SceneSets, write_scenes

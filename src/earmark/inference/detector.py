@@ -542,10 +542,12 @@ def _drawn_classes(
 ) -> list[str]:
     """Return the classes of a figure: the given ones, those with events, or the likeliest three."""
     if classes is not None:
+        if not classes:
+            raise SettingError("classes must name one class or more. Got none.")
         return [choose("class", label, scores.labels) for label in classes]
     start, end = span or (0.0, scores.duration)
     seen = {event.label for event in events if event.onset < end and event.offset > start}
-    if not seen:
+    if not seen.intersection(scores.labels):  # a reference may have classes of its own alone
         highest = scores.scores.max(axis=0)
         seen = {scores.labels[index] for index in np.argsort(highest)[::-1][:3]}
     return [label for label in scores.labels if label in seen]

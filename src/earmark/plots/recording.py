@@ -179,7 +179,7 @@ def draw_spectrogram(axes: "Axes", spectrogram: Spectrogram) -> None:
 
 
 def add_legend(figure: "Figure", rows: Iterable["Axes"], place: Any) -> None:
-    """Add a legend outside all axes, with each name once.
+    """Add a legend outside all axes, with each name once, in as many columns as the names fit in.
 
     >>> figure = new_figure()
     >>> axes = figure.subplots(2, 1)
@@ -195,4 +195,7 @@ def add_legend(figure: "Figure", rows: Iterable["Axes"], place: Any) -> None:
         for name, handle in zip(names, handles, strict=True):
             entries.setdefault(name, handle)
     if entries:
-        figure.legend(entries.values(), entries.keys(), loc=place, ncols=len(entries))
+        longest = 0.6 + 0.085 * max(map(len, entries))  # inches: a line, and characters
+        fitting = max(1, int(figure.get_size_inches()[0] / longest))
+        n_columns = min(len(entries), fitting)
+        figure.legend(entries.values(), entries.keys(), loc=place, ncols=n_columns)

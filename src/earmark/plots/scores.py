@@ -51,7 +51,8 @@ def plot_class_scores(
         axes.errorbar(value[known], positions[known], xerr=spread, fmt="none", ecolor=INK, lw=1)
     axes.set_yticks(np.arange(len(labels)), [plain_text(label) for label in labels])
     axes.invert_yaxis()
-    longest = max(1.0, axes.get_xlim()[1])  # scores up to 1 have the same axis in every figure
+    ends = [end for classes in systems.values() for own in classes.values() for end in own]
+    longest = max([1.0, *(end for end in ends if end > 1)])  # scores up to 1 have the same axis
     axes.set(xlabel=name, xlim=(0, longest), title=f"{name} per class")
     axes.grid(axis="x", alpha=0.3)
     if len(systems) > 1:
@@ -137,13 +138,14 @@ def plot_false_events(
     figure = new_figure(figsize=(7, 5))
     axes = figure.subplots()
     for number, (name, points) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour, marker = COLOURS[number % len(COLOURS)], "osD^v"[number % 5]
+        style: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4, "lw": 1.2}
         x = [point.per_minute for point in points]
-        for recall, style in (("clip_recall", "o-"), ("event_recall", "s--")):
+        for recall, line, face in (("clip_recall", "-", colour), ("event_recall", "--", "white")):
             y = [getattr(point, recall) for point in points]
             if not np.isnan(y).all():
                 label = plain_text(f"{name}, {recall.replace('_', ' ')}")
-                axes.plot(x, y, style, color=colour, ms=4, lw=1.2, label=label)
+                axes.plot(x, y, ls=line, markerfacecolor=face, label=label, **style)
         if number or len(points) < 2:
             continue
         for point in points[:: max(1, len(points) // 8)]:
@@ -158,7 +160,7 @@ def plot_false_events(
         ylim=(0, 1.02),
         title=f"false events against recall; numbers: {setting}",
     )
-    figure.legend(fontsize=8, loc="outside lower center", ncols=2)
+    add_legend(figure, [axes], "outside lower center")
     return figure
 
 
@@ -198,7 +200,7 @@ def _plot_curves(
     title: str,
     all_classes: Curve | None = None,
 ) -> "Figure":
-    figure = new_figure(figsize=(9, 5))
+    figure = new_figure(figsize=(9, max(5.0, 0.6 + 0.175 * len(curves))))  # space for the names
     axes = figure.subplots()
     for number, (label, (x, y)) in enumerate(curves.items()):
         name = plain_text(label)

@@ -2,8 +2,8 @@
 
 Conventions: with a reference of events, a recording is as good as its segment-based F-measure; with
 tags, as the F-measure of its tags. A recording with neither events nor estimates is as good as can
-be. Among equals, those are worse whose clip-level scores are further from the tags. A recording
-that is longer than `LONGEST` is shown where most happens.
+be. Among equals, and where the system has scores alone, those are worse whose clip-level scores are
+further from the tags. A recording that is longer than `LONGEST` is shown where most happens.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from earmark.audio.decode import audio_format, read_audio
+from earmark.audio.decode import audio_duration, audio_format, read_audio
 from earmark.audio.encode import encode_audio
 from earmark.data.features import FeatureConfig
 from earmark.data.spectrogram import Spectrogram, drawn_features, spectrogram
@@ -29,7 +29,7 @@ MOST_CLASSES = 6
 
 
 class Ranked(NamedTuple):
-    """A recording and how well it was done.
+    """A recording and how well it was done; `f_measure` is nan without events or tags to compare.
 
     >>> Ranked("a.wav", 0.5, 0.1).name
     'a.wav'
@@ -55,10 +55,9 @@ def rank_recordings(material: Material, resolution: float = 1.0) -> list[Ranked]
     >>> [own.name for own in rank_recordings(Material("", reference, [estimate], recordings))]
     ['b.wav', 'a.wav']
     """
-    tags, system = material.tags, material.systems[0].with_names_of(material.tags)
+    tags, system, estimated = material.tags, material.first, material.first_tags
     labels = system.scores.labels if system.scores is not None else ()
     clip_scores = system.clip_scores(tags, labels) or {}
-    found_tags = system.clip_tags or {}
     ranked = []
     for name in material.recordings:
         if name not in tags:
@@ -68,15 +67,17 @@ def rank_recordings(material: Material, resolution: float = 1.0) -> list[Ranked]
         if name in clip_scores:
             distance = float(np.abs(clip_scores[name] - [*wanted.values()]).mean())
         reference, estimate = events_of(material, name)
-        if material.reference.events is None:
-            f_measure = _f_measure(set(tags[name]), set(found_tags.get(name, ())))
-        elif reference and system.events is not None:
+        if estimated is None:
+            f_measure = np.nan
+        elif material.reference.events is None:
+            f_measure = _f_measure(set(tags[name]), set(estimated.get(name, ())))
+        elif reference:
             one = segment_scores({name: reference}, {name: estimate}, resolution=resolution)
             f_measure = float(np.nan_to_num(one.f_measure))
         else:
             f_measure = 0.0 if estimate else 1.0
         ranked.append(Ranked(name, f_measure, distance))
-    return sorted(ranked, key=lambda own: (-own.f_measure, own.distance, own.name))
+    return sorted(ranked, key=lambda x: (-np.nan_to_num(x.f_measure), x.distance, x.name))
 
 
 def _f_measure(reference: set[str], estimate: set[str]) -> float:
@@ -89,7 +90,7 @@ def show_clip(material: Material, clip: Ranked) -> str:
     own, name = material.recordings[clip.name], clip.name
     reference, estimate = events_of(material, name)
     scores = material.frame_scores.get(name)
-    shown = scores.duration if scores is not None else own.duration
+    shown = scores.duration if scores is not None else own.duration or audio_duration(own.path)
     start, end = _busiest([*reference, *estimate], shown)
     rate = min(SOUND_RATE, audio_format(own.path)[0])
     wave, rate = read_audio(own.path, _mp3_rate(rate), own.start + start, end - start)
@@ -110,23 +111,22 @@ def show_clip(material: Material, clip: Ranked) -> str:
             title=title,
             span=(start, end),
         )
-    wanted = ", ".join(material.tags[name]) or "none"
-    found = ", ".join(dict.fromkeys(event.label for event in estimate)) or "none"
-    says = f"Reference: {wanted}. Detected: {found}. F1 {clip.f_measure:.2f}."
+    says = f"Reference: {', '.join(material.tags[name]) or 'none'}."
+    if material.first_tags is not None:
+        detected = ", ".join(material.first_tags.get(name, ())) or "none"
+        says += f" Detected: {detected}. F1 {clip.f_measure:.2f}."
     alt = f"Spectrogram, scores and events of {name}. {says}"
     player = sound(*encode_audio(wave, rate), name)
     return f"<h3>{escape(name)}</h3>{paragraph(says)}{picture(figure, alt)}{player}"
 
 
-def _busiest(events: Sequence[Event], duration: float | None) -> tuple[float, float]:
+def _busiest(events: Sequence[Event], duration: float) -> tuple[float, float]:
     """Return the part of a recording to show: all of a short one, else where most events start."""
-    if (duration is not None and duration <= LONGEST) or not events:
-        return 0.0, min(duration or LONGEST, LONGEST)
+    if duration <= LONGEST or not events:
+        return 0.0, min(duration, LONGEST)
     starts = np.array([event.onset for event in events])
     n_inside = [int(((starts >= at) & (starts < at + LONGEST)).sum()) for at in starts]
-    start = max(0.0, float(starts[int(np.argmax(n_inside))]) - 1.0)
-    if duration is not None:
-        start = min(start, duration - LONGEST)
+    start = min(max(0.0, float(starts[int(np.argmax(n_inside))]) - 1.0), duration - LONGEST)
     return start, start + LONGEST
 
 

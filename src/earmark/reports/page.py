@@ -28,7 +28,8 @@ STYLE = """
   figure.chart img { filter: invert(1) hue-rotate(180deg); } }
 @media print { :root { --paper: #fff; --ink: #000; --soft: #444; --line: #999; --band: #eee;
   --link: #000; } figure.chart img { filter: none; } audio, nav { display: none; }
-  section, figure, table { break-inside: avoid; } details > * { display: block; } }
+  section, figure, table { break-inside: avoid; }
+  details::details-content { content-visibility: visible; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 1rem; background: var(--paper);
   color: var(--ink); font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }

@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,22 @@ class Material:
     history: Path | None = None
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def tags(self) -> Tags:
         """The tags of every file of the reference."""
         return self.reference.clip_tags or {}
+
+    @cached_property
+    def first(self) -> SystemOutput:
+        """The first system, whose clips are shown, with the file names of the reference."""
+        return self.systems[0].with_names_of(self.tags)
+
+    @cached_property
+    def first_tags(self) -> Tags | None:
+        """What the first system has to compare with the reference, as tags; None: scores alone."""
+        if self.reference.events is not None and self.first.events is None:
+            return None
+        return self.first.clip_tags
 
     def durations(self) -> dict[str, float]:
         """Return the seconds of each file of the reference, as far as they are known."""
@@ -309,5 +322,5 @@ def events_of(material: Material, name: str) -> tuple[Sequence[Event], Sequence[
     >>> events_of(Material("Dogs", reference, [estimate], {}), "a.wav")
     ([Event(onset=0.0, offset=1.0, label='dog', score=None)], [])
     """
-    own = material.systems[0].with_names_of(material.tags).events or {}
+    own = material.first.events or {}
     return (material.reference.events or {}).get(name, ()), own.get(name, ())
