@@ -449,8 +449,14 @@ def test_a_label_that_is_asked_for_twice_is_sent_once(web, recording):
 def test_no_error_about_a_recording_names_a_folder_of_the_machine(model, tmp_path):
     damaged = wav(4.0, form="AIFF")
     (tmp_path / "a.aiff").write_bytes(damaged)
+    (tmp_path / "b\x1b.wav").write_bytes(b"RIFF nothing")
     with running(model, tmp_path) as web:
-        (own,) = web.client.get("/api/recordings").json()
+        own, odd = sorted(web.client.get("/api/recordings").json(), key=lambda x: x["name"])
+        failed = web.wait(f"/api/recordings/{odd['id']}", "working")
+        assert failed["detail"].startswith("b\\x1b.wav is not audio")
+        answer = web.client.put(f"/api/recordings/{odd['id']}/corrections", json={"events": []})
+        assert answer.status_code == 409
+        assert "could not be analysed" in answer.json()["detail"]
         path = f"/api/recordings/{own['id']}"
         assert web.wait(path, "working")["status"] == "ready"
         (tmp_path / "a.aiff").write_bytes(damaged[: len(damaged) // 2])

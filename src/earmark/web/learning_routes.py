@@ -46,9 +46,7 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
     @router.put("/recordings/{id}/corrections")
     def correct(id: str, body: CorrectionsIn) -> CorrectionsOut:
         """Keep the events that are really there, and tags that are confirmed or rejected."""
-        recording = service.library.find(id)
-        if recording.status != "ready":
-            raise RequestError(409, "The recording is not analysed yet; try again in a moment.")
+        recording, _ = service.scores(id)  # raises unless it is analysed
         events = []
         for own in body.events:
             if own.offset <= own.onset:

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event as Flag
 
 from earmark.audio.decode import audio_duration, audio_format
-from earmark.errors import AudioError, EarmarkError
+from earmark.errors import AudioError, EarmarkError, printable
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.web.analysis import Analysis, analyse
@@ -241,6 +241,7 @@ class named:  # noqa: N801 - used as a function
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, AudioError) and str(self._path) in str(error):
-            message = str(error).replace(str(self._path), self._name)
+        path = printable(str(self._path))  # as errors have it
+        if isinstance(error, AudioError) and path in str(error):
+            message = str(error).replace(path, self._name)
             raise AudioError(message) from None
