@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +20,10 @@ settings.load_profile("any load")
 # With two busy processes, two threads per process are many times slower than one.
 torch.set_num_threads(1)
 
-# How long an example takes depends on what else the machine does.
-settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-speed")
+# A shell starts background jobs with SIGINT ignored, and their children inherit that; tests of
+# interrupts need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

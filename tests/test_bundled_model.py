@@ -1,5 +1,6 @@
 """The bundled pretrained model: small, offline, attributed, and of use on real sounds."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -40,7 +41,7 @@ def test_its_name_stands_for_it_wherever_a_model_is_taken(bundle, tmp_path, monk
     assert len(earmark.ensemble(["everyday", BUNDLED]).bundle.members) == 2
     assert api._open_start("everyday", None)[1] == Origin.read(BUNDLED)
     done = CliRunner().invoke(app, ["info", "everyday"])
-    assert "everyday.earmark" in done.stdout
+    assert done.stdout.startswith("everyday, the bundled model\n")
     with pytest.raises(BundleError, match=r"no model file everyday\.onnx"):
         load_bundle("everyday.onnx")
     Path("everyday").write_bytes(b"a file of that name comes first")
@@ -91,7 +92,7 @@ def test_load_and_detect_need_no_model_file_and_no_network(tmp_path):
 
 def test_info_without_a_file_is_of_the_bundled_model():
     printed = run("info").stdout
-    assert "17 classes" in printed
+    assert re.search(r"^classes +17,", printed, re.M)
     assert "glass_breaking" in printed
 
 

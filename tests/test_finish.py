@@ -128,7 +128,7 @@ def test_an_export_does_not_disturb_the_resumed_training(tones, tmp_path, stop_a
     assert all(a.weights[name].equal(b.weights[name]) for name in a.weights)
 
 
-MEMBERS = ("training.members=3", "training.max_epochs=6", "training.learning_rate=0.05")
+MEMBERS = ("training.members=3", "training.max_epochs=6", "training.learning_rate=0.01")
 
 
 def settings_of(which):

@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import re
+import threading
 
 import httpx
 import numpy as np
@@ -13,6 +14,7 @@ from services import LABELS, RATE, frames, running, sound, wav, write_model
 
 from earmark.formats.registry import EVENT_FORMATS
 from earmark.inference.detector import Detector
+from earmark.web import service as service_module
 from earmark.web.library import Library
 
 
@@ -210,6 +212,14 @@ class TestRecordings:
         assert rate == RATE
         np.testing.assert_allclose(samples, sound(2.0), atol=1e-4)
 
+    @pytest.mark.parametrize("codec", ["IMA_ADPCM", "GSM610", "DOUBLE"])
+    def test_a_wav_with_a_codec_that_browsers_do_not_know_is_sent_as_pcm(self, web, codec):
+        file = io.BytesIO()
+        soundfile.write(file, sound(2.0), RATE, codec, format="WAV")
+        own = web.upload(file.getvalue(), "coded.wav")
+        answer = web.client.get(f"/api/recordings/{own['id']}/audio")
+        assert soundfile.info(io.BytesIO(answer.content)).subtype == "PCM_16"
+
     def test_events_follow_the_settings(self, web, recording, detector):
         path = f"/api/recordings/{recording['id']}/events"
         scores = detector.frame_scores(io.BytesIO(wav(9.0)))
@@ -378,8 +388,10 @@ def test_the_page_of_the_api_names_every_endpoint_and_loads_nothing_from_elsewhe
 def test_the_page_comes_from_the_service(web):
     page = web.client.get("/")
     assert page.headers["content-type"].startswith("text/html")
-    for target in re.findall(r'(?:src|href)="(/page/[^"]+)"', page.text):
-        assert web.client.get(target).status_code == 200
+    targets = re.findall(r'(?:src|href)="(page/[^"]+)"', page.text)
+    assert len(targets) > 20
+    for target in targets:
+        assert web.client.get(f"/{target}").status_code == 200
     for path in (
         "/page/../app.py",
         "/page/%2e%2e/app.py",
@@ -422,10 +434,75 @@ def test_a_recording_of_many_blocks_has_the_scores_of_the_whole(model, detector)
         np.testing.assert_array_equal(kept.clip_scores, scores.clip_scores)
         analysis = web.service.library.find(own["id"]).analysis
         assert analysis.spectrogram().shape == (5000, 16)
-        high = analysis.spectrogram().copy()
-        high.resize((157 * 32, 16))
+        high = np.pad(analysis.spectrogram(), ((0, 157 * 32 - 5000), (0, 0)))
         blocks = high.reshape(157, 32, 16).max(axis=1)
         np.testing.assert_array_equal(analysis.spectrogram(overview=True), blocks)
+
+
+def test_a_label_that_is_asked_for_twice_is_sent_once(web, recording):
+    path = f"/api/recordings/{recording['id']}/scores"
+    found = web.client.get(path, params={"labels": ["low"] * 1000}).json()
+    assert found["labels"] == ["low"]
+    assert len(found["high"]) == 1
+
+
+def test_no_error_about_a_recording_names_a_folder_of_the_machine(model, tmp_path):
+    damaged = wav(4.0, form="AIFF")
+    (tmp_path / "a.aiff").write_bytes(damaged)
+    with running(model, tmp_path) as web:
+        (own,) = web.client.get("/api/recordings").json()
+        path = f"/api/recordings/{own['id']}"
+        assert web.wait(path, "working")["status"] == "ready"
+        (tmp_path / "a.aiff").write_bytes(damaged[: len(damaged) // 2])
+        for what in ("audio", "hierarchy?label=low"):
+            answer = web.client.get(f"{path}/{what}")
+            assert answer.status_code == 422
+            assert answer.json()["detail"].startswith("a.aiff is truncated")
+
+
+def test_another_model_is_adopted_though_a_recording_has_vanished(model, tmp_path):
+    for name in ("a.wav", "b.wav"):
+        (tmp_path / name).write_bytes(wav(2.0))
+    with running(model, tmp_path) as web:
+        ids = {own["name"]: own["id"] for own in web.client.get("/api/recordings").json()}
+        for id in ids.values():
+            web.wait(f"/api/recordings/{id}", "working")
+        (tmp_path / "a.wav").unlink()
+        web.service.adopt(web.service.model)
+        gone = web.wait(f"/api/recordings/{ids['a.wav']}", "working")
+        assert (gone["status"], str(tmp_path) in gone["detail"]) == ("failed", False)
+        assert web.wait(f"/api/recordings/{ids['b.wav']}", "working")["status"] == "ready"
+
+
+def test_a_model_is_adopted_while_a_recording_is_analysed(model, monkeypatch):
+    """The analysis that is stopped must not remove the files of the next one."""
+    begun, go_on = threading.Event(), threading.Event()
+    original = service_module.analyse
+
+    def slow(detector, source, stem, watch, spectrogram=True):
+        is_first = not begun.is_set()
+        begun.set()
+        if is_first:
+            stem.with_name(f"{stem.name}.scores").write_bytes(b"")
+            go_on.wait(5)  # the next one would end meanwhile
+        return original(detector, source, stem, watch, spectrogram)
+
+    monkeypatch.setattr(service_module, "analyse", slow)
+    with running(model) as web:
+        recording, first = web.service.add(_written(web, wav(2.0)), "a.wav")
+        assert begun.wait(60)
+        web.service.adopt(web.service.model)
+        threading.Timer(1.0, go_on.set).start()
+        first.result(60)
+        found = web.wait(f"/api/recordings/{recording.id}", "working")
+        assert found["status"] == "ready"
+        assert web.client.get(f"/api/recordings/{recording.id}/scores").status_code == 200
+
+
+def _written(web, content):
+    path = web.service.library.work_path()
+    path.write_bytes(content)
+    return path
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.3, 5.13, 5.5])

@@ -1,5 +1,6 @@
 """Who may use the service, how much, and what stays when it is killed."""
 
+import math
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from earmark.errors import DataError, SettingError
 from earmark.web.guard import Access
 from earmark.web.library import Library, temporary_base
 from earmark.web.limits import Limits, RequestError
-from earmark.web.serve import Settings, serve
+from earmark.web.serve import Settings, address, serve
 from earmark.web.server import bind
 from earmark.web.workers import LATER, Workers
 
@@ -137,6 +138,27 @@ class TestToken:
             assert access.accepts_host(host)
         assert not access.accepts_host("evil.example")
 
+    def test_another_address_of_this_machine_is_a_name_of_the_service(self):
+        access = Access("127.0.0.2", 8000)
+        assert access.accepts_host("127.0.0.2:8000")
+        assert not access.accepts_host("evil.example")
+        assert not access.accepts_host("127.0.0.3:8000")
+
+    def test_a_query_of_many_fields_is_refused_like_any_other_without_the_token(self, closed):
+        with httpx.Client(base_url=closed.client.base_url) as stranger:
+            answer = stranger.get("/?" + "&".join(["a=b"] * 200))
+            assert answer.status_code == 401
+            assert answer.headers["x-frame-options"] == "DENY"
+
+    def test_the_cookie_is_found_among_those_of_other_services(self, closed):
+        cookie = f'other={{"a": 1}}; {closed.access.cookie}={TOKEN}'
+        with httpx.Client(base_url=closed.client.base_url) as browser:
+            assert browser.get("/health", headers={"cookie": cookie}).status_code == 200
+
+    def test_the_printed_address_has_any_token_in_a_form_that_arrives(self):
+        shown = address(Access("127.0.0.1", 80, "a&b=c#d+e f/0123456789"))
+        assert httpx.URL(shown).params["token"] == "a&b=c#d+e f/0123456789"
+
 
 class TestSlowClients:
     def connect(self, web):
@@ -149,9 +171,17 @@ class TestSlowClients:
         with self.connect(web) as client:
             assert client.recv(1000) == b""
 
-    def test_a_client_that_stops_in_its_body_is_told_so(self, web):
-        head = b"POST /detect HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        head += b"Content-Length: 100000\r\n\r\nRIFF"
+    def test_a_client_that_never_ends_the_head_of_a_later_request_is_cut_off(self, web):
+        with self.connect(web) as client:
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(10000).startswith(b"HTTP/1.1 200")
+            client.sendall(b"GET /health HT")
+            assert client.recv(1000) == b""
+
+    @pytest.mark.parametrize("path", [b"/detect", b"/api/tune", b"/api/recordings/0/events"])
+    def test_a_client_that_stops_in_its_body_is_refused(self, web, path):
+        head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        head += b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n{"
         with self.connect(web) as client:
             client.sendall(head)
             answer = b"".join(iter(lambda: client.recv(10000), b""))
@@ -217,6 +247,18 @@ class TestLimits:
             waiting.join()
             blocked.result()
             assert answers[0].status_code == 200
+
+    def test_work_that_waits_too_long_for_its_turn_is_refused(self, model):
+        with running(model, max_active=1, max_seconds=0.2) as web:
+            hold = threading.Event()
+            web.service.workers.submit(lambda: hold.wait(60))
+            try:
+                answer = web.client.post("/detect", content=wav(), timeout=30)
+            finally:
+                hold.set()
+            assert answer.status_code == 503
+            assert "took longer than 0.2 seconds" in answer.json()["detail"]
+            assert list((web.service.library.state / "work").iterdir()) == []
 
     def test_work_that_takes_too_long_is_stopped(self, model):
         with running(model, max_seconds=0.01) as web:
@@ -380,6 +422,13 @@ class TestCommand:
             port = listening.getsockname()[1]
             with pytest.raises(SettingError, match=f"port {port}: Address already in use; choose"):
                 serve(model, Settings(port=port))
+
+    @pytest.mark.parametrize(
+        "limit", [{"max_upload": math.inf}, {"max_duration": math.inf}, {"max_active": 100_000}]
+    )
+    def test_limits_that_are_none_are_refused(self, limit):
+        with pytest.raises(SettingError, match=f"{next(iter(limit))} must be at most"):
+            Limits(**limit)
 
     def test_limits_must_be_above_zero(self):
         with pytest.raises(SettingError, match="max_duration must be a number above 0"):

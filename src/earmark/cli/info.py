@@ -45,4 +45,4 @@ def info(
     else:
         name = f"{EVERYDAY}, the bundled model" if path == BUNDLED else path
         print_text(f"{name}\n{one_screen(summarise_bundle(about, name_preset(about)))}")
-        print("more: --details, --attribution, --json")
+        print_text("more: --details, --attribution, --json")

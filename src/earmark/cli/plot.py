@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app
+from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app, print_text
 from earmark.errors import DataError
 
 
@@ -68,4 +68,4 @@ def plot(
         span=None if start == 0 and end is None else (start, float("inf") if end is None else end),
         title=title,
     )
-    print(save(figure, target))
+    print_text(str(save(figure, target)))

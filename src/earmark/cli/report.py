@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import DeviceOption, app
+from earmark.cli.app import DeviceOption, app, print_text
 from earmark.cli.evaluate import durations_of
 
 
@@ -76,4 +76,4 @@ def report(
         command=shlex.join(["earmark", *sys.argv[1:]]),
         device=device,
     )
-    print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
+    print_text(f"{target}: {target.stat().st_size / 1e6:.1f} MB")

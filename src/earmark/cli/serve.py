@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import DeviceOption, EncoderOption, app, logger
+from earmark.cli.app import DeviceOption, EncoderOption, app, logger, print_text
 from earmark.errors import SettingError
 
 
@@ -64,7 +64,7 @@ def serve(
     from earmark.web.serve import Settings, serve
 
     limits = Limits(
-        max_upload=round(max_upload * MB),
+        max_upload=max_upload * MB,
         max_duration=max_duration * 3600,
         max_seconds=max_seconds,
         max_active=max_active,
@@ -82,7 +82,7 @@ def serve(
             device=device,
             threads=threads,
             encoder=encoder,
-            announce=lambda line: print(line, flush=True),
+            announce=lambda line: print_text(line, flush=True),
         )
     except KeyboardInterrupt:  # before it has begun to serve
         raise typer.Exit(130) from None

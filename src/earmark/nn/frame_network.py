@@ -136,7 +136,7 @@ class FrameNetwork(Network):
 
         >>> import torch
         >>> from earmark.nn.model import Model, ModelConfig
-        >>> model = Model(ModelConfig.preset("fast", n_classes=3)).eval()
+        >>> model = Model(ModelConfig.preset("paper-fast", n_classes=3)).eval()
         >>> model.recur(torch.zeros(2, 125, 96)).shape
         torch.Size([2, 125, 128])
         """

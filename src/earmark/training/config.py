@@ -36,7 +36,8 @@ LIMITS: dict[str, float] = {
     ),
     **dict.fromkeys(("plateau", "decay_epochs"), 2**31),
     **dict.fromkeys(("warmup", "checkpoint_seconds"), 1e9),
-    **dict.fromkeys(("learning_rate", "gradient_clip", "weight_decay", "contrast_weight"), 1e6),
+    "learning_rate": 3e38,  # of single precision; far below it, a training diverges and says so
+    **dict.fromkeys(("gradient_clip", "weight_decay", "contrast_weight"), 1e6),
     "kept_rate": 1e6,
 }
 

@@ -72,7 +72,7 @@ def kept_tensors(config: NetworkConfig) -> frozenset[str]:
     """Return the names of the tensors that a training from a model keeps.
 
     >>> from earmark.nn.model import ModelConfig
-    >>> kept = kept_tensors(ModelConfig.preset("fast", n_classes=3, pooling="attention"))
+    >>> kept = kept_tensors(ModelConfig.preset("paper-fast", n_classes=3, pooling="attention"))
     >>> "recurrent.weight_hh_l0" in kept, "classifier.weight" in kept
     (True, False)
     """

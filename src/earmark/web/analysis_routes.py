@@ -18,7 +18,7 @@ from earmark.web.library import Recording
 from earmark.web.limits import RequestError
 from earmark.web.schemas import EventOut, EventsIn, EventsOut, HierarchyOut, ScoresOut
 from earmark.web.score_points import score_points
-from earmark.web.service import Service
+from earmark.web.service import Service, named
 from earmark.web.tiles import MAX_LEVEL, tile_png
 
 MAX_POINTS = 4000
@@ -104,7 +104,8 @@ def analysis_router(service: Service) -> APIRouter:
         """Show how the clip-level score of the window around a time comes about."""
         own, _ = service.scores(id)
         detector = service.model.detector
-        return HierarchyOut(**explain(detector, own.path, own.duration or 0.0, label, time))
+        with named(own.path, own.name):
+            return HierarchyOut(**explain(detector, own.path, own.duration or 0.0, label, time))
 
     @router.get("/recordings/{id}/export", response_class=Response, responses=FILE)
     def export(id: str, format: Annotated[str, Query(max_length=32)] = "tsv") -> Response:

@@ -106,7 +106,7 @@ def _add_errors(api: FastAPI) -> None:
     def earmark_error(request: Request, error: Exception) -> Response:
         status = error.status if isinstance(error, RequestError) else 422
         status = 503 if isinstance(error, StoppedError) else status
-        headers = {"retry-after": "5"} if status in (429, 503) else None
+        headers = {"retry-after": "5"} if status == 503 else None
         return JSONResponse({"detail": str(error)}, status, headers)
 
     @api.exception_handler(HTTPException)

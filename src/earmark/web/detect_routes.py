@@ -35,7 +35,7 @@ def detect_router(service: Service, version: str) -> APIRouter:
     router = APIRouter(tags=["detection"])
 
     @router.get("/health")
-    def health() -> Health:
+    async def health() -> Health:  # not on a thread, of which all may be busy
         """Say that the service is there."""
         return Health(version=version, model=service.model.name)
 
@@ -68,12 +68,16 @@ def detect_router(service: Service, version: str) -> APIRouter:
         path = service.library.work_path()
         async with received(request, path, service.limits, filename) as upload:
             watch = service.new_watch(service.limits.max_seconds)
-            work = asyncio.wrap_future(service.detect(upload.path, upload.name, decode, watch))
+            future = service.detect(upload.path, upload.name, decode, watch)
+            work = asyncio.wrap_future(future)
             try:
                 found = await _while_connected(request, work, watch)
             finally:
                 watch.stop()  # before the file goes, the work must have ended
-                await asyncio.wait([work], timeout=30.0)
+                if not future.cancel():  # it has begun
+                    await asyncio.wait([work], timeout=30.0)
+                    if work.done() and not work.cancelled():
+                        work.exception()  # seen: of work whose time is over, nobody asks for it
         return DetectionOut(
             filename=upload.name,
             duration=found.duration,
@@ -86,10 +90,14 @@ def detect_router(service: Service, version: str) -> APIRouter:
 async def _while_connected(
     request: Request, work: "asyncio.Future[Detection]", watch: Watch
 ) -> Detection:
-    """Return the result of some work, which is stopped when its client has gone."""
+    """Return the result of some work, which is stopped when its client has gone.
+
+    Raise if its time is over, also while it waits for its turn.
+    """
     while True:
         done, _ = await asyncio.wait([work], timeout=0.5)
         if done:
             return work.result()
         if await request.is_disconnected():
             watch.stop()
+        watch.check()

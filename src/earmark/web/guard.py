@@ -19,12 +19,12 @@ import secrets
 import socket
 from collections.abc import Collection, MutableMapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
+from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -84,13 +84,14 @@ class Access:
             name = (urlsplit(f"//{host}").hostname or "").lower()
         except ValueError:
             return False
-        known: Collection[str] = (*LOOPBACK, *(each.lower() for each in self.names))
+        own = self.host.strip("[]").lower()
+        known: Collection[str] = (*LOOPBACK, own, *(each.lower() for each in self.names))
         if name in known:
             return True
         if self.is_loopback:
             return False
         # The token guards a service that others can reach; numbers cannot be rebound.
-        return name in (self.host.lower(), socket.gethostname().lower()) or _is_address(name)
+        return name == socket.gethostname().lower() or _is_address(name)
 
     def accepts_token(self, token: str) -> bool:
         """Return whether this is the token, in a time that does not depend on what is wrong."""
@@ -146,7 +147,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
-        body = _Body(receive, self._max_body(scope["path"]))
+        body = _Body(receive, self._max_body(scope["path"]), self.limits.idle_seconds)
         answer = self._refuse(scope, headers)
         if answer is None and body.is_too_long(headers):
             await body.drain()
@@ -172,21 +173,21 @@ class Guard:
 
     def _ask_token(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the answer to a request without the token, or to the one that brings it."""
-        query = (
-            parse_qs(scope.get("query_string", b"").decode("latin-1"), max_num_fields=100)
-            if (scope["path"] == "/" and scope["method"] == "GET")
-            else {}
-        )
-        if "token" in query and self.access.accepts_token(query["token"][0]):
-            welcome = HTMLResponse(_WELCOME)
-            welcome.set_cookie(
-                self.access.cookie, query["token"][0], httponly=True, samesite="strict", path="/"
-            )
-            return welcome
+        if scope["path"] == "/" and scope["method"] == "GET":
+            given = QueryParams(scope.get("query_string", b"")).get("token", "")
+            if self.access.accepts_token(given):
+                welcome = HTMLResponse(_WELCOME)
+                welcome.set_cookie(
+                    self.access.cookie, given, httponly=True, samesite="strict", path="/"
+                )
+                return welcome
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.access.accepts_token(given.strip()):
             return None
-        if self.access.accepts_token(_cookie(headers, self.access.cookie)):
+        # Cookies of other services on this machine come along; some have no valid form.
+        if self.access.accepts_token(
+            cookie_parser(headers.get("cookie", "")).get(self.access.cookie, "")
+        ):
             return None
         return _problem(
             401,
@@ -212,7 +213,7 @@ class Guard:
             is_link and headers.get("sec-fetch-mode") == "navigate"
         )
 
-    def _max_body(self, path: str) -> int:
+    def _max_body(self, path: str) -> float:
         # A form is a little longer than the recording in it, which is counted by itself.
         return self.limits.max_upload + (1 << 16) if path in UPLOADS else self.limits.max_body
 
@@ -240,10 +241,11 @@ class Guard:
 
 
 class _Body:
-    """The receive of a request, which ends a body that is longer than allowed."""
+    """The receive of a request, which ends a body that is longer than allowed, or does not come."""
 
-    def __init__(self, receive: Receive, max_body: int) -> None:
-        self._receive, self._max_body, self._n_bytes = receive, max_body, 0
+    def __init__(self, receive: Receive, max_body: float, idle_seconds: float) -> None:
+        self._receive, self._max_body, self._idle_seconds = receive, max_body, idle_seconds
+        self._n_bytes, self._is_complete = 0, False
 
     def is_too_long(self, headers: Headers) -> bool:
         """Return whether the header already says so."""
@@ -251,7 +253,15 @@ class _Body:
         return length.isascii() and length.isdigit() and int(length[:18]) > self._max_body
 
     async def __call__(self) -> MutableMapping[str, Any]:
-        message = await self._receive()
+        try:
+            # After the body, an application may wait for the end of the connection.
+            async with asyncio.timeout(None if self._is_complete else self._idle_seconds):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(
+                408, f"Nothing was received for {self._idle_seconds:g} s; send the request again."
+            ) from None
+        self._is_complete = not message.get("more_body", False)
         if message["type"] == "http.request":
             self._n_bytes += len(message.get("body", b""))
             if self._n_bytes > self._max_body:
@@ -267,14 +277,6 @@ class _Body:
                         return
         except TimeoutError:
             return
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    try:
-        cookies: SimpleCookie = SimpleCookie(headers.get("cookie", ""))
-    except CookieError:
-        return ""
-    return cookies[name].value if name in cookies else ""
 
 
 def _problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:

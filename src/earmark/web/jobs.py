@@ -60,6 +60,7 @@ class Job:
     max_epochs: int = 0
     status: JobStatus = "running"
     detail: str = ""
+    warning: str = ""  # what whoever adopts the model must know
     adopted: bool = False
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     changed: list[tuple[Recording, Change]] = field(default_factory=list)
@@ -230,10 +231,11 @@ class Jobs:
             raise RequestError(409, "The corrections have no tag to train with; confirm one.")
         lost = set(model.detector.labels) - set().union(*rows.values())
         if lost:
-            job.log.append(
+            job.warning = (
                 f"The new model will not know {', '.join(sorted(lost))}: no clip has such a tag. "
                 "Serve with --train-table to keep the clips of the first training."
             )
+            job.log.append(job.warning)
         table = job.folder / WEAK
         atomic_write(table, weak_table(rows).encode())
         return [
@@ -257,7 +259,7 @@ class Jobs:
                 self._end(job, "failed", _reason(job.log))
             else:
                 self._compare(job, job.served)
-                self._end(job, "done", _reason(job.log))
+                self._end(job, "done", f"{_reason(job.log)} {job.warning}".strip())
         except StoppedError:
             self._end(job, "stopped", "It was stopped.")
         except EarmarkError as error:

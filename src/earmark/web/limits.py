@@ -2,7 +2,7 @@
 
 Conventions: sizes are in bytes and times in seconds. What goes beyond a limit is refused with one
 sentence and a status: 413 for what is too large or too long, 408 for a client that is too slow,
-429 and 503 for too much at once or work that takes too long.
+503 for too much at once or work that takes too long.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,8 @@ from time import monotonic
 from earmark.errors import EarmarkError, SettingError
 
 MB = 1 << 20
+MOST = 1e15  # of any limit; what is larger, or infinite, is a mistake
+MOST_ACTIVE = 256  # each is a thread
 
 
 class RequestError(EarmarkError):
@@ -60,7 +62,7 @@ class Limits:
     earmark.errors.SettingError: max_active must be a number above 0. Got 0.
     """
 
-    max_upload: int = 1024 * MB
+    max_upload: float = 1024 * MB
     max_duration: float = 12 * 3600.0
     max_seconds: float = 300.0
     max_active: int = 2
@@ -76,6 +78,9 @@ class Limits:
         for name, value in asdict(self).items():
             if isinstance(value, bool) or not (isinstance(value, int | float) and value > 0):
                 raise SettingError(f"{name} must be a number above 0. Got {value!r}.")
+            most = MOST_ACTIVE if name == "max_active" else MOST
+            if value > most:
+                raise SettingError(f"{name} must be at most {most:g}. Got {value!r}.")
 
     def to_dict(self) -> dict[str, float]:
         """Return all limits by name.

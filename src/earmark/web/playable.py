@@ -17,6 +17,7 @@ KINDS = {
     b"\xff\xf3": "audio/mpeg",
     b"\xff\xf2": "audio/mpeg",
 }
+WAV_CODECS = ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "ULAW", "ALAW")
 _writing = Lock()
 
 
@@ -34,13 +35,21 @@ def playable(path: Path, converted: Path, part: Path) -> tuple[Path, str]:
     except FileNotFoundError:
         return path, "application/octet-stream"
     for magic, kind in KINDS.items():
-        if head.startswith(magic):
+        if head.startswith(magic) and (kind != "audio/wav" or _has_known_codec(path)):
             return path, kind
     with _writing:  # two requests make one file
         if not converted.exists():
             write_wav(path, part)
             part.replace(converted)
     return converted, "audio/wav"
+
+
+def _has_known_codec(path: Path) -> bool:
+    """Return whether browsers decode the samples of a wav; of a damaged one they say why not."""
+    try:
+        return soundfile.info(os.fspath(path)).subtype in WAV_CODECS
+    except soundfile.LibsndfileError:
+        return True
 
 
 def write_wav(source: Path, target: Path) -> None:

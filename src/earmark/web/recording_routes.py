@@ -14,7 +14,7 @@ from earmark.web.library import Recording
 from earmark.web.limits import RequestError
 from earmark.web.playable import playable
 from earmark.web.schemas import ModelOut, RecordingOut
-from earmark.web.service import Service
+from earmark.web.service import Service, named
 from earmark.web.tiles import WIDTH
 from earmark.web.uploads import received
 
@@ -97,7 +97,8 @@ def recording_router(service: Service) -> APIRouter:
         own = library.find(id)
         if own.analysis is None:
             raise RequestError(409, "The recording is still being read; try again in a moment.")
-        path, kind = playable(own.path, own.analysis.file("play"), library.work_path())
+        with named(own.path, own.name):
+            path, kind = playable(own.path, own.analysis.file("play"), library.work_path())
         if not path.exists():
             raise RequestError(404, "The recording has been deleted.")
         return FileResponse(path, media_type=kind, headers={"cache-control": "no-cache"})

@@ -44,7 +44,7 @@ def score_points(
     per_point = max(1, -(-(stop - first) // points))
     first -= first % per_point  # so that points stay where they are when the part is moved
     starts = np.arange(first, stop, per_point) - first
-    chosen = scores.labels if labels is None else labels
+    chosen = scores.labels if labels is None else list(dict.fromkeys(labels))
     columns = [scores.labels.index(choose("class", label, scores.labels)) for label in chosen]
     part = scores.scores[first:stop, columns]
     clips = part if scores.clip_scores is None else scores.clip_scores[first:stop, columns]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import quote
 
 from earmark.errors import SettingError
 from earmark.web.app import make_app
@@ -112,5 +113,5 @@ def address(access: Access) -> str:
         host = socket.gethostname()
     elif ":" in host:
         host = f"[{host.strip('[]')}]"
-    query = f"?token={access.token}" if access.token is not None else ""
+    query = f"?token={quote(access.token, safe='')}" if access.token is not None else ""
     return f"http://{host}:{access.port}/{query}"

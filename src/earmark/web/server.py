@@ -1,7 +1,7 @@
 """The server: uvicorn on a socket of ours, with clients that never finish a request ended.
 
 Conventions: the socket is bound before the model is loaded, so that a port that is taken is noticed
-at once. A client must have sent the head of its request within `Limits.idle_seconds`.
+at once. A client must have sent the head of a request within `Limits.idle_seconds`.
 """
 
 import asyncio
@@ -79,7 +79,10 @@ def make_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
 
 
 class _Patient(H11Protocol):
-    """A connection that is closed if the head of its first request does not come in time."""
+    """A connection that is closed if the head of a request does not come in time.
+
+    uvicorn itself closes one that sends nothing between two requests (`timeout_keep_alive`).
+    """
 
     idle_seconds = 20.0
     _timer: asyncio.TimerHandle | None = None
@@ -88,6 +91,11 @@ class _Patient(H11Protocol):
         super().connection_made(transport)
         self._timer = self.loop.call_later(self.idle_seconds, self._end)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_waiting and self._timer is None:  # for the rest of the next head
+            self._timer = self.loop.call_later(self.idle_seconds, self._end)
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -95,10 +103,16 @@ class _Patient(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.cycle is not None and self._timer is not None:
+        if not self._is_waiting and self._timer is not None:
             self._timer.cancel()  # from now on, bodies and answers have their own limits
             self._timer = None
 
     def _end(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        self._timer = None
+        if self._is_waiting and not self.transport.is_closing():
             self.transport.close()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete

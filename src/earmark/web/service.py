@@ -4,6 +4,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event as Flag
@@ -82,7 +83,7 @@ class Service:
         def run() -> Detection:
             watch.check()
             stem = file.with_name(f"{file.name}-found")
-            with _named(file, name):
+            with named(file, name):
                 analysis = analyse(model.detector, file, stem, watch, spectrogram=False)
                 try:
                     return Detection(decode(analysis.scores()), analysis.duration)
@@ -100,7 +101,7 @@ class Service:
 
         The future is done when the recording is analysed.
         """
-        with _named(file, name):
+        with named(file, name):
             audio_format(file)  # raises for what is no audio
         recording = self.library.add(file, name)
         try:
@@ -163,7 +164,7 @@ class Service:
         analysis = self.analysis_of(recording, model)
         if analysis.exists():
             return analysis
-        with _named(recording.path, recording.name):
+        with named(recording.path, recording.name):
             return analyse(model.detector, recording.path, analysis.stem, watch)
 
     def _start(self, recording: Recording, priority: int) -> "Future[None]":
@@ -173,12 +174,16 @@ class Service:
         recording.n_events = recording.uncertainty = None
 
         def run() -> None:
+            with recording.lock:  # an analysis that was stopped removes its files first
+                work()
+
+        def work() -> None:
             try:
                 watch.check()
                 analysis = self.analysis_of(recording, model)
                 recording.analysis = analysis  # its tiles are shown while it grows
                 if not analysis.exists():
-                    with _named(recording.path, recording.name):
+                    with named(recording.path, recording.name):
                         recording.expected = _expected(recording.path)
                     if recording.expected is not None:
                         watch.check(recording.expected)
@@ -190,7 +195,10 @@ class Service:
                 if isinstance(error, StoppedError) or recording.watch is not watch:
                     return
                 recording.code = error.status if isinstance(error, RequestError) else 422
-                recording.detail, recording.status = str(error), "failed"
+                recording.detail = str(error)
+                if isinstance(error, OSError):  # its text has a path of this machine
+                    recording.detail = f"It cannot be read: {error.strerror}."
+                recording.status = "failed"
                 logger.info("%s: %s", recording.name, error)
             except Exception as error:
                 recording.detail = "It could not be analysed; the log of the service says why."
@@ -205,7 +213,10 @@ class Service:
 
     def _remove_stale(self) -> None:
         """Delete analyses of recordings that are gone, or by other models."""
-        wanted = {self.analysis_of(recording, self.model).stem.name for recording in self.library}
+        wanted = set()
+        for recording in self.library:
+            with suppress(OSError):  # somebody else has removed the recording
+                wanted.add(self.analysis_of(recording, self.model).stem.name)
         for file in (self.library.state / "scores").iterdir():
             if file.name.split(".")[0] not in wanted:
                 file.unlink(missing_ok=True)
@@ -220,7 +231,7 @@ def _expected(path: Path) -> float | None:
     return audio_duration(path)
 
 
-class _named:  # noqa: N801 - used as a function
+class named:  # noqa: N801 - used as a function
     """Replaces the path of a file by the name that its client knows, in errors of the block."""
 
     def __init__(self, path: Path, name: str) -> None:

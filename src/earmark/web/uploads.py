@@ -1,8 +1,7 @@
 """The body of a request -> a file, as it arrives, in constant memory.
 
 Conventions: the body is a multipart form whose field `file` is the recording, as browsers and
-`curl -F` send it, or the bytes of the recording themselves. A client that sends nothing for
-`Limits.idle_seconds` is refused with 408. Nothing stays of an upload that fails.
+`curl -F` send it, or the bytes of the recording themselves. Nothing stays of an upload that fails.
 """
 
 import asyncio
@@ -77,7 +76,7 @@ async def _receive(request: Request, file: IO[bytes], limits: Limits) -> str:
             )
         form = _Form(boundary)
     held, n_bytes = bytearray(), 0
-    async for chunk in _chunks(request, limits.idle_seconds):
+    async for chunk in request.stream():  # the guard ends a client that sends nothing
         n_bytes += len(chunk)
         if n_bytes > limits.max_upload:
             raise too_large(limits)
@@ -100,21 +99,6 @@ def too_large(limits: Limits) -> RequestError:
         f"The recording is larger than {limits.max_upload / 2**20:g} MB, the limit of this "
         "service; send a part of it, or compress it.",
     )
-
-
-async def _chunks(request: Request, idle_seconds: float) -> AsyncIterator[bytes]:
-    stream = request.stream().__aiter__()
-    while True:
-        try:
-            async with asyncio.timeout(idle_seconds):
-                chunk = await anext(stream, None)
-        except TimeoutError:
-            raise RequestError(
-                408, f"Nothing was received for {idle_seconds:g} s; send the recording again."
-            ) from None
-        if chunk is None:
-            return
-        yield chunk
 
 
 class _Form:

@@ -31,5 +31,5 @@ export function eventText(event) {
   return `${readable(event.event_label)}, ${event.onset.toFixed(2)} to ${event.offset.toFixed(2)} s${score}`;
 }
 
-/** 250 -> "250", 2000 -> "2k". */
-export const hertz = (f) => (f < 1000 ? String(f) : `${Number((f / 1000).toFixed(1))}k`);
+/** 250 -> "250 Hz", 2000 -> "2 kHz". */
+export const hertz = (f) => (f < 1000 ? `${f} Hz` : `${Number((f / 1000).toFixed(1))} kHz`);

@@ -58,15 +58,29 @@ function ask() {
   }, 120);
 }
 
+/**
+ * The frames below an item, [first, last + 1]. `stages` are the lengths of the segments of each level
+ * in items of the level below; the last segment of a level may be shorter.
+ */
+export function framesOf(levels, stages, k, i) {
+  const n = levels[0].n;
+  if (levels[k].n === 1) return [0, n];
+  const length = stages.slice(0, k).reduce((product, stage) => product * stage, 1);
+  return [i * length, Math.min(n, (i + 1) * length)];
+}
+
+/** The item of the next level that an item is pooled to. */
+const parentOf = (levels, stages, k, i) => (levels[k + 1].n === 1 ? 0 : Math.floor(i / stages[k]));
+
 /** Share of the clip score that each item of the lowest level carries; they sum to 1. */
-export function shares(levels, clip) {
+export function shares(levels, stages, clip) {
   const frames = levels[0];
   return frames.scores.map((score, i) => {
     let weight = 1;
     let at = i;
     for (let k = 0; k + 1 < levels.length; k++) {
       weight *= levels[k].weights[at] ?? 1;
-      at = Math.floor(at / (levels[k].n / levels[k + 1].n));
+      at = parentOf(levels, stages, k, at);
     }
     return clip > 0 ? (weight * score) / clip : 0;
   });
@@ -87,7 +101,7 @@ export function shortestHalf(values) {
 
 function summary(kind, levels, clip) {
   const { start, end } = shown;
-  const own = shares(levels, clip);
+  const own = shares(levels, shown.stages, clip);
   const [first, last] = shortestHalf(own);
   const step = (end - start) / own.length;
   const [from, to] = [start + first * step, start + (last + 1) * step];
@@ -118,25 +132,26 @@ function drawTree(box, levels, clip, text, rows) {
   const width = Math.max(240, box.clientWidth || 320);
   const height = TOP + rows * BAR + (rows - 1) * GAP + 22;
   const svg = makeSvg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": text });
-  const share = shares(levels, clip);
-  const carriedBy = (n) => {
-    const per = share.length / n; // frames below an item
-    return Array.from({ length: n }, (_, i) =>
-      share.slice(Math.round(i * per), Math.round((i + 1) * per)).reduce((a, b) => a + b, 0),
+  const { stages } = shown;
+  const share = shares(levels, stages, clip);
+  const carriedBy = (k) =>
+    levels[k].scores.map((_, i) =>
+      share.slice(...framesOf(levels, stages, k, i)).reduce((a, b) => a + b, 0),
     );
-  };
+  const sides = (k, i) => framesOf(levels, stages, k, i).map((frame) => (frame * width) / levels[0].n);
   const baseOf = (k) => TOP + BAR + (levels.length - 1 - k) * ((rows - 1) / (levels.length - 1)) * (BAR + GAP);
-  for (let k = 0; k + 1 < levels.length; k++) drawLinks(svg, levels, k, carriedBy(levels[k].n), width, baseOf);
+  for (let k = 0; k + 1 < levels.length; k++) drawLinks(svg, levels, k, carriedBy(k), width, baseOf, sides);
   for (let k = 0; k < levels.length; k++) {
     const { n, scores } = levels[k];
     const base = baseOf(k);
-    const each = width / n;
-    const carried = carriedBy(n);
+    const carried = carriedBy(k);
     const most = Math.max(...carried, 1e-9);
     svg.append(makeSvg("path", { d: `M0 ${base}H${width}`, class: "why-base" }));
     scores.forEach((score, i) => {
+      const [left, right] = sides(k, i);
+      const each = right - left;
       const bar = makeSvg("rect", {
-        x: (i * each + Math.min(1, each * 0.1)).toFixed(2),
+        x: (left + Math.min(1, each * 0.1)).toFixed(2),
         y: (base - Math.max(1, score * BAR)).toFixed(2),
         width: Math.max(0.6, each - 2 * Math.min(1, each * 0.1)).toFixed(2),
         height: Math.max(1, score * BAR).toFixed(2),
@@ -162,17 +177,17 @@ function drawTree(box, levels, clip, text, rows) {
   box.replaceChildren(svg);
 }
 
-function drawLinks(svg, levels, k, carried, width, baseOf) {
-  const { n, weights } = levels[k];
+function drawLinks(svg, levels, k, carried, width, baseOf, sides) {
+  const { weights } = levels[k];
   const above = levels[k + 1].n;
-  const perParent = n / above;
   const most = Math.max(...carried, 1e-9);
   const [from, to] = [baseOf(k) - BAR - 2, baseOf(k + 1) + (above === 1 ? 3 : 17)];
   const middle = (from + to) / 2;
   weights.forEach((weight, i) => {
     if (weight < 0.004) return; // too thin to see
-    const x = ((i + 0.5) * width) / n;
-    const parent = ((Math.floor(i / perParent) + 0.5) * width) / above;
+    const middleOf = ([left, right]) => (left + right) / 2;
+    const x = middleOf(sides(k, i));
+    const parent = middleOf(sides(k + 1, parentOf(levels, shown.stages, k, i)));
     const link = makeSvg("path", {
       d: `M${x.toFixed(1)} ${from}C${x.toFixed(1)} ${middle} ${parent.toFixed(1)} ${middle} ${parent.toFixed(1)} ${to}`,
       class: "why-link",

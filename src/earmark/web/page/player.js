@@ -127,7 +127,7 @@ export function initPlayer() {
   let source = null;
   on(["recording"], () => {
     const id = state.recording?.id ?? null;
-    if (id === source) return;
+    if (id === source && !audio.error) return; // it may not have been readable before
     source = id;
     audio.pause();
     update({ loop: null, cursor: 0 });

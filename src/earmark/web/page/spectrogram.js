@@ -178,7 +178,7 @@ function drawFrequencyAxis() {
     const y = height * (1 - heightOf(frequency, model));
     if (y > height - 6 || y < 7 || below - y < 17) continue;
     below = y;
-    const text = `${hertz(frequency)}${inside ? "" : " Hz"}`;
+    const text = hertz(frequency);
     if (inside) {
       context.fillStyle = colours.surface;
       context.globalAlpha = 0.75;
