@@ -228,6 +228,10 @@ def test_what_cannot_be_reported_is_refused_with_a_sentence(home, change, senten
         earmark.report(home / "valid_strong.tsv", home / "found.json", **change)
     with pytest.raises(SettingError, match="no output folder of a training"):
         earmark.report(home / "valid_strong.tsv")
+    with pytest.raises(SettingError, match="negatives are for tables"):
+        earmark.report(home / "run", scoring=Scoring(negatives={"rain.wav": 5.0}))
+    with pytest.raises(DataError, match="nowhere is no folder"):
+        earmark.report(home / "run", audio=home / "nowhere")
 
 
 def test_the_best_recordings_come_first_and_the_worst_last():

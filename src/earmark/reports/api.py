@@ -91,6 +91,11 @@ def report(
     if n_clips < 0:
         raise SettingError(f"n_clips must be 0 or more. Got {n_clips}.")
     new_figure()  # raises now if there is no matplotlib
+    if scoring is not None and scoring.negatives and not estimates and is_run(source):
+        raise SettingError(
+            "negatives are for tables: detect events in the validation clips and in the negatives, "
+            "and report on these events."
+        )
     material = _read(source, estimates, reference, scores, audio, weak, device)
     if title is not None:
         material = replace(material, title=title)

@@ -146,6 +146,8 @@ def read_run(
             f"There is no {MODEL} in {run}: the training is not finished. earmark export-best "
             f"{run}, or export_best({os.fspath(folder)!r}), writes the model of its best epoch."
         )
+    if audio is not None and not Path(audio).is_dir():
+        raise DataError(f"{os.fspath(audio)} is no folder; pass the folder of the recordings.")
     detector = Detector.load(model, device)
     recordings = _recordings_of(record, None if audio is None else Path(audio))
     notes = []
@@ -194,6 +196,10 @@ def read_run(
             )
         truth = SystemOutput(os.fspath(reference), own_events)
         system = SystemOutput(run.name, events, scores=ScoreTable(labels, scores))
+        notes.append(
+            "clip mAP, ROC AUC and lwlrap are those of the highest frame-level score, and differ "
+            "from those of the clip-level scores that the training printed."
+        )
     about = detector.bundle.describe()
     settings = record.settings.to_dict()
     settings["features"] = {
