@@ -63,7 +63,7 @@ def _table(kinds: Mapping[str, Scores], metric: str, title: str) -> str:
         spread = {kind: kinds[kind][name][metric].deviation for kind in own}
         texts = (f"{own[kind]:.3f} ± {spread[kind]:.3f}" for kind in own)
         rows.append((name, *texts, f"{behind:.3f}"))
-    heading = f"{title}, mean ± standard deviation of three runs; furthest behind the best"
+    heading = f"{title}, mean ± standard deviation of the runs; furthest behind the best"
     return TextTable(heading, ("configuration", *means, "behind"), tuple(rows)).to_markdown()
 
 
