@@ -74,7 +74,6 @@ export async function loadCorrections(id) {
   future = [];
   present = noCorrections();
   update({ corrections: present });
-  find("save-status").textContent = "";
   const { events, as_detected, tags, checked } = await getCorrections(id);
   if (state.recording?.id !== id) return;
   present = { events: as_detected ? null : [...events].sort(byOnset), tags, checked };

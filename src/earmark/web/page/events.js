@@ -11,6 +11,7 @@ import { allLabels, duration, on, shownEvents, state, update } from "./state.js"
 import { show } from "./timeline.js";
 
 const ROW = 30; // pixels, as in style.css
+const space = make("div", { role: "presentation" });
 const NEW = ""; // the choice of a class that is not in the list
 
 /** Choose an event: it is marked everywhere, and the cursor goes to its onset. */
@@ -68,6 +69,8 @@ function keepChosen() {
 function drawList() {
   const list = find("event-list");
   const events = shownEvents();
+  space.style.height = `${events.length * ROW}px`; // the list is as high, up to a limit
+  list.append(space);
   const first = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
   const last = Math.min(events.length, Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4);
   const rows = [];
@@ -76,8 +79,6 @@ function drawList() {
   if (chosen >= 0 && (chosen < first || chosen >= last)) {
     rows.push(makeRow(events[chosen], chosen, events.length)); // for aria-activedescendant
   }
-  const space = make("div", { role: "presentation" });
-  space.style.height = `${events.length * ROW}px`;
   list.replaceChildren(...rows, space);
   if (chosen >= 0) list.setAttribute("aria-activedescendant", `event-${chosen}`);
   else list.removeAttribute("aria-activedescendant");
@@ -125,7 +126,8 @@ function fillForm() {
   for (const edge of ["onset", "offset"]) {
     const input = find(`event-${edge}`);
     input.max = duration().toFixed(3);
-    if (Number(input.value) !== Number(chosen[edge].toFixed(3))) input.value = Number(chosen[edge].toFixed(3));
+    const value = Number(chosen[edge].toFixed(3));
+    if (input.value === "" || Number(input.value) !== value) input.value = value;
   }
 }
 

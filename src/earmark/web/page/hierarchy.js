@@ -52,7 +52,7 @@ function ask() {
       shown = found;
       draw();
     } catch (error) {
-      drawNothing(error.message);
+      if (asked === mine) drawNothing(error.message);
     }
   }, 120);
 }
@@ -61,7 +61,7 @@ function drawNothing(reason) {
   clearTimeout(waiting);
   shown = asked = null;
   find("why-summary").textContent = reason;
-  for (const side of ["hierarchical", "single"]) find(`why-${side}`).replaceChildren();
+  find("why-figures").hidden = true;
 }
 
 /**
@@ -115,6 +115,7 @@ function summary(kind, levels, clip) {
 }
 
 function draw() {
+  find("why-figures").hidden = false;
   const { hierarchical, single, label, start, end } = shown;
   const singleLevels = [
     { ...hierarchical.levels[0], weights: single.weights },

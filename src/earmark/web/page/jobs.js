@@ -14,6 +14,8 @@ const TITLES = { tune: "Tuning the thresholds", train: "Training further" };
 let job = null;
 
 async function start(kind) {
+  job = null; // the result of an earlier one
+  draw();
   try {
     await saved();
     const epochs = Math.round(Number(find("train-epochs").value)) || 30;

@@ -14,6 +14,7 @@ export async function openRecording(recording) {
   update({ recording, detected: [], thresholds: {}, chosen: null, label: null });
   history.replaceState(null, "", `#${recording.id}`);
   document.title = `${recording.name} · Earmark`;
+  find("save-status").textContent = "";
   if (recording.status !== "ready") return;
   try {
     await Promise.all([refreshEvents(), loadCorrections(recording.id)]);
