@@ -14,12 +14,12 @@ from members import sound as short_sound
 from tones import RATE
 
 from earmark.inference.model_file import save_bundle
+from earmark.web.adoption import open_model
 from earmark.web.app import make_app
 from earmark.web.guard import Access
 from earmark.web.jobs import Jobs
 from earmark.web.library import Library
 from earmark.web.limits import Limits
-from earmark.web.served_model import ServedModel
 from earmark.web.server import bind, make_server
 from earmark.web.service import Service
 
@@ -75,7 +75,7 @@ def running(model: Path, library: Path | None = None, *, base=None, token=None, 
     """Serve a model on a free port of this machine, in a thread of this process."""
     own = Limits(**limits)
     with bind("127.0.0.1", 0) as listening, Library(library, own) as opened:
-        service = Service(ServedModel.load(model, threads=1), opened, own)
+        service = Service(open_model(opened, model, threads=1), opened, own, model)
         access = Access("127.0.0.1", listening.getsockname()[1], token)
         jobs = Jobs(service, base)
         server = make_server(make_app(service, access, "test", jobs), own)

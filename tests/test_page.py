@@ -92,7 +92,7 @@ def page(tab, web):
     tab.evaluate(  # rows exist only where they are visible
         """() => {
           const list = document.getElementById("event-list");
-          list.style.height = "2000px";
+          list.style.height = list.style.maxHeight = "2000px";
           list.dispatchEvent(new Event("scroll"));
         }"""
     )
@@ -136,8 +136,16 @@ def corrections(page, web):
 def saved_events(page, web):
     until(page, "document.getElementById('save-status').textContent === 'Corrections saved'")
     found = corrections(page, web)
-    assert found["events_checked"]
+    assert not found["as_detected"]
     return sorted((e["event_label"], e["onset"], e["offset"]) for e in found["events"])
+
+
+def tables(page, web):
+    """The rows of strong.tsv and weak.tsv, after the page has saved."""
+    until(page, "document.getElementById('save-status').textContent === 'Corrections saved'")
+    texts = (web.client.get(f"/api/corrections/{name}.tsv").text for name in ("strong", "weak"))
+    strong, weak = (text.splitlines()[1:] for text in texts)
+    return strong, weak
 
 
 def set_slider(page, name, value):
@@ -446,8 +454,14 @@ def test_a_corrected_tag_is_learned_and_what_changed_is_shown(page, web):
     chosen = page.locator(".lane.chosen").get_attribute("data-label")
     found = corrections(page, web)
     assert found["tags"] == {chosen: True}
-    assert not found["events_checked"]  # nobody looked at the events
+    assert found["as_detected"]  # nobody looked at the events
     assert page.locator(".lane.chosen .tag.yes").get_attribute("aria-pressed") == "true"
+    assert tables(page, web) == ([], [])  # nor at the other classes
+    page.keyboard.press("t")  # the rest is right
+    until(page, "document.getElementById('tags-right').checked")
+    pressed = page.locator('.tag.yes[aria-pressed="true"]').count()
+    assert pressed == len({label for label, *_ in events(page)}) == len(LABELS)
+    assert tables(page, web) == ([], [f"tones.wav\t{','.join(sorted(LABELS))}"])
     served = web.service.model
     page.locator("#train-epochs").fill("1")
     until(page, "!document.getElementById('train').disabled")
@@ -456,13 +470,114 @@ def test_a_corrected_tag_is_learned_and_what_changed_is_shown(page, web):
     assert page.locator("#job-changes").inner_text()
     page.locator("#job-adopt").click()
     until(page, "document.getElementById('job-adopt').textContent === 'In use'")
+    assert web.service.model is not served
+    about = web.client.get("/api/model").json()
+    assert about["labels"] == sorted(LABELS)
+    assert about["name"] in page.locator("#adopted-text").inner_text()
+    assert "in use after a restart" in page.locator("#adopted-text").inner_text()
+    page.locator("#adopted-leave").click()
+    until(page, "document.getElementById('model-name').textContent === 'small.earmark'")
+    assert web.service.model.path == served.path
+    (recording,) = web.client.get("/api/recordings").json()
+    web.wait(f"/api/recordings/{recording['id']}", "working")
+
+
+def test_thresholds_are_tuned_from_checked_events(page, web, tmp_path):
+    wave = make_tone_clip(np.random.default_rng(2), EVENTS, 10.0)
+    soundfile.write(tmp_path / "more.wav", wave, RATE)
+    page.set_input_files("#file-input", tmp_path / "more.wav")
+    page.locator(".recording-open", has_text="more.wav").wait_for()
     try:
-        assert web.service.model is not served
-        assert web.client.get("/api/model").json()["labels"] == sorted(LABELS)
+        for name in ("tones.wav", "more.wav"):
+            page.locator(".recording-open", has_text=name).click()
+            until(page, f"document.getElementById('recording-name').textContent === '{name}'")
+            page.locator(".event-row").first.wait_for()
+            page.locator("#events-right").check()
+            until(page, "document.getElementById('save-status').textContent.endsWith('saved')")
+        strong = [row.split("\t")[0] for row in tables(page, web)[0]]
+        assert set(strong) == {"tones.wav", "more.wav"}
+        until(page, "!document.getElementById('tune').disabled")
+        page.locator("#tune").click()
+        page.locator("#job-result").wait_for(timeout=90_000)
+        assert page.locator("#job-title").inner_text() == "Tuning the thresholds"
+        assert "f_measure" in page.locator("#job-detail").inner_text()
+        assert page.locator("#job-changes").inner_text()
+        page.locator("#job-dismiss").click()
+        page.locator("#job").wait_for(state="hidden")
     finally:
-        web.service.adopt(served)  # for the other tests
-        (recording,) = web.client.get("/api/recordings").json()
-        web.wait(f"/api/recordings/{recording['id']}", "working")
+        for own in web.client.get("/api/recordings").json():
+            if own["name"] == "more.wav":
+                web.client.delete(f"/api/recordings/{own['id']}")
+
+
+def test_a_class_that_the_model_does_not_know_is_named_and_shown(page, web):
+    _, onset, offset = choose_longest(page)
+    page.locator("#event-label").select_option(label="New class …")
+    page.locator("#class-name").fill("  tea  kettle")
+    page.keyboard.press("Enter")
+    until(page, "document.getElementById('event-label').value === 'tea kettle'")
+    assert ("tea kettle", onset, offset) in [
+        (name, round(start, 2), round(end, 2)) for name, start, end in saved_events(page, web)
+    ]
+    assert "to detect what is new: tea kettle" in page.locator("#new-labels").inner_text()
+    page.locator("#spectrogram").focus()
+    page.keyboard.press("t")
+    until(page, "document.getElementById('tags-right').checked")
+    labels = {name for name, *_ in events(page)}
+    assert tables(page, web)[1] == [f"tones.wav\t{','.join(sorted(labels))}"]
+    page.keyboard.press("w")
+    until(page, "document.getElementById('why-summary').textContent.includes('does not know')")
+    assert "tea kettle" in labels
+    page.keyboard.press("w")
+    page.reload()
+    page.locator('.lane[data-label="tea kettle"]').wait_for()
+    page.keyboard.press("b")
+    page.locator("#class-name").fill("Tea Kettle")  # the same class, not one more
+    page.keyboard.press("Enter")
+    page.locator('.lane.chosen[data-label="tea kettle"]').wait_for()
+    assert page.locator("#event-label option").count() == len(LABELS) + 2
+
+
+def test_a_rejected_class_is_gone_from_the_list_and_from_the_export(page, tmp_path):
+    label = events(page)[0][0]
+    others = [event for event in events(page) if event[0] != label]
+    page.locator(f'.lane[data-label="{label}"] .tag.no').click()
+    until(page, f"document.querySelectorAll('.event-row').length === {len(others)}")
+    assert events(page) == others
+    page.locator("#export-format").select_option("tsv")
+    with page.expect_download() as download:
+        page.locator("#export").click()
+    download.value.save_as(tmp_path / "left.tsv")
+    found = next(iter(read_events(tmp_path / "left.tsv").values()))
+    assert [(e.label, round(e.onset, 2), round(e.offset, 2)) for e in found] == others
+
+
+def test_events_that_nobody_touched_keep_their_scores_after_a_reload(page, web):
+    choose_longest(page)
+    page.keyboard.press("2")  # the onset later
+    saved_events(page, web)
+    scores = "rows => rows.map(row => row.lastElementChild.textContent)"
+    before = page.locator(".event-row").evaluate_all(scores)
+    assert before.count("") == 1  # this one was changed by hand
+    page.reload()
+    page.locator(".event-row").first.wait_for()
+    until(page, "!document.getElementById('corrected-note').hidden")
+    after = page.locator(".event-row").evaluate_all(scores)
+    assert after.count("") == 1
+    assert set(after) <= set(before)
+
+
+def test_a_recording_that_failed_has_a_reason_and_no_player(page, web):
+    (own,) = web.client.get("/api/recordings").json()
+    failed = {**own, "status": "failed", "detail": "tones.wav is not audio; convert it."}
+    page.route("**/api/recordings", lambda route: route.fulfill(json=[failed]))
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    page.unroute("**/api/recordings")
+    assert page.locator("#recording-failed").inner_text() == failed["detail"]
+    for id in ("play", "spectrogram", "lanes", "why", "inspector"):
+        assert not page.locator(f"#{id}").is_visible()
+    assert page.locator("#audio").get_attribute("src") is None
 
 
 def test_the_microphone_is_recorded_and_analysed(page, web):

@@ -3,7 +3,8 @@
 Conventions: a job is the command itself in a process of its own (`earmark.web.job_process`), with
 the tables of `earmark.web.corrections`; so what it does can be repeated by hand, it can be stopped,
 and it cannot take the service down. Its model is compared with the one that is served, on the
-recordings of the library, and used when somebody adopts it.
+recordings of the library, and used when somebody adopts it (`earmark.web.adoption`). Clips of long
+recordings are cut in the job, not in the request that starts it.
 """
 
 import logging
@@ -23,8 +24,9 @@ from uuid import uuid4
 from earmark.data.manifest import Manifest
 from earmark.errors import DataError, EarmarkError
 from earmark.files import atomic_write
+from earmark.web.adoption import FOLDER, forget_adopted, keep_adopted, remove_models
 from earmark.web.changes import Change, find_change
-from earmark.web.corrections import STRONG, WEAK, Correction, strong_table, weak_table
+from earmark.web.corrections import STRONG, WEAK, Correction, Tables
 from earmark.web.library import Recording
 from earmark.web.limits import RequestError, StoppedError, Watch
 from earmark.web.served_model import ServedModel
@@ -35,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 Kind = Literal["tune", "train"]
 JobStatus = Literal["running", "done", "failed", "stopped"]
+Corrected = Mapping[str, tuple[Recording, Correction]]
 
 LOG_LINES = 200
 KEPT = 20  # jobs that are remembered
@@ -94,16 +97,10 @@ class Jobs:
         service: whose corrections are learnt from.
         base: clips that a training learns from besides: a table of tags and the folder of its
             recordings; None is none.
-        options: further options of the commands, by kind.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        base: tuple[Path, Path] | None = None,
-        options: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self._service, self._base, self._options = service, base, options or {}
+    def __init__(self, service: Service, base: tuple[Path, Path] | None = None) -> None:
+        self._service, self._base = service, base
         self._jobs: dict[str, Job] = {}
         self._lock = Lock()
         self._threads: list[Thread] = []
@@ -120,38 +117,43 @@ class Jobs:
         return list(reversed(self._jobs.values()))
 
     def start(self, kind: Kind, *options: str, max_epochs: int = 0) -> Job:
-        """Start a job; raise `RequestError` if one runs already, or if there are no corrections.
+        """Start a job; raise `RequestError` if one runs already, or if there is nothing to learn.
 
         Args:
             kind: "tune" or "train".
             options: of the command.
             max_epochs: of a training.
         """
-        corrected = self._corrected()
+        corrected, tables = self._service.corrected(), self._service.tables()
         if not corrected:
             raise RequestError(
                 409, "There are no corrections to learn from; correct a recording first."
             )
+        if kind == "tune":
+            _check_events(tables)
+        else:
+            _check_tags(tables, has_base=self._base is not None)
         with self._lock:
             if any(job.status == "running" for job in self._jobs.values()):
                 raise RequestError(409, "A job is running; wait for it, or stop it.")
+            self._remove_models()
             id = uuid4().hex[:12]
             state = self._service.library.state
             folder = state / "work" / f"job-{id}"
             folder.mkdir()
             stem = self._service.model.path.stem.split("-tune-")[0].split("-train-")[0]
-            model = state / "models" / f"{stem}-{kind}-{id}.earmark"
+            model = state / FOLDER / f"{stem}-{kind}-{id}.earmark"
             job = Job(id, kind, folder, model, max_epochs)
             self._jobs[id] = job
             for old in list(self._jobs)[:-KEPT]:
                 del self._jobs[old]
-        try:
-            command = self._tune if kind == "tune" else self._train
-            arguments = [*command(job, corrected), *options, *self._options.get(kind, ())]
-        except BaseException as error:
-            self._end(job, "failed", str(error))
-            raise
-        thread = Thread(target=self._run, args=(job, arguments), name="earmark-job", daemon=True)
+        write = self._write_tune if kind == "tune" else self._write_train
+        thread = Thread(
+            target=self._run,
+            args=(job, lambda: [*write(job, tables, corrected), *options]),
+            name="earmark-job",
+            daemon=True,
+        )
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
         return job
@@ -170,9 +172,21 @@ class Jobs:
             raise RequestError(409, "The job is still running.")
         if job.served is None:
             raise RequestError(409, f"The job has no model to adopt: {job.detail}")
-        self._service.adopt(job.served)
+        service = self._service
+        service.adopt(job.served)
+        keep_adopted(service.library, service.first, job.model)
         for other in self._jobs.values():
             other.adopted = other is job
+
+    def go_back(self) -> None:
+        """Let the service use the model again that it was started with."""
+        service = self._service
+        if service.model.path == service.first:
+            raise RequestError(409, f"{service.first.name} is in use already.")
+        service.adopt(service.model.load_other(service.first))
+        forget_adopted(service.library)
+        for job in self._jobs.values():
+            job.adopted = False
 
     def close(self) -> None:
         """Stop all jobs."""
@@ -185,35 +199,26 @@ class Jobs:
             if job.process is not None and job.process.poll() is None:
                 job.process.kill()
 
-    def _corrected(self) -> dict[str, tuple[Recording, Correction]]:
-        """Return the corrected recordings that are in the library."""
-        found = {}
-        for recording in self._service.library:
-            correction = self._service.corrections.get(recording.name)
-            if correction is not None and recording.duration is not None:
-                found[recording.name] = (recording, correction)
-        return found
+    def _remove_models(self) -> None:
+        """Delete the models of earlier jobs, except those in use."""
+        remove_models(self._service.library, [self._service.model.path])
+        for job in self._jobs.values():
+            if job.served is not None and not job.model.exists():
+                job.served, job.detail = None, "It was deleted when a later job began."
 
-    def _tune(self, job: Job, corrected: Mapping[str, tuple[Recording, Correction]]) -> list[str]:
-        labels = self._service.model.detector.labels
-        known = {name: own for name, (_, own) in corrected.items() if own.has_all_events(labels)}
-        if not any(event.label in labels for own in known.values() for event in own.accepted):
-            raise RequestError(
-                409, "The corrections have no event of the model's classes to tune with; add one."
-            )
-        if len(known) < 2:
-            raise RequestError(
-                409, "Tuning needs corrections of two recordings or more; correct another."
-            )
+    def _write_tune(self, job: Job, tables: Tables, corrected: Corrected) -> list[str]:
+        """Write the table of a tuning; return its command."""
         table = job.folder / STRONG
-        atomic_write(table, strong_table(known, labels).encode())
-        library = self._service.library.folder
+        atomic_write(table, tables.strong_text.encode())
+        model = self._service.model
         return [
-            *("tune", "--model", str(self._service.model.path), "--strong"),
-            *("--valid", str(table), "--audio", str(library), "--out", str(job.model)),
+            *("tune", "--model", str(model.path), "--strong", "--valid", str(table)),
+            *("--audio", str(self._service.library.folder), "--out", str(job.model)),
+            *_encoder(model),
         ]
 
-    def _train(self, job: Job, corrected: Mapping[str, tuple[Recording, Correction]]) -> list[str]:
+    def _write_train(self, job: Job, tables: Tables, corrected: Corrected) -> list[str]:
+        """Write the table of a training, and clips of long recordings; return its command."""
         model = self._service.model
         clips = job.folder / "clips"
         clips.mkdir()
@@ -221,38 +226,45 @@ class Jobs:
             name: (recording.path, recording.duration or 0.0, own)
             for name, (recording, own) in corrected.items()
         }
-        rows, notes = training_rows(recordings, model.detector.ensemble.window, clips)
+        window = model.detector.ensemble.window
+        rows, notes = training_rows(tables.weak, recordings, window, clips, self._watch(job).check)
         job.log.extend(notes)
         if self._base is not None:
             manifest = Manifest.read(*self._base)
             base = zip(manifest.paths, manifest.tags, strict=True)
             rows = {**{str(path.resolve()): tags for path, tags in base}, **rows}
+            job.log.append(f"{len(manifest)} clips of {self._base[0].name} are added.")
         if not any(rows.values()):
-            raise RequestError(409, "The corrections have no tag to train with; confirm one.")
-        lost = set(model.detector.labels) - set().union(*rows.values())
-        if lost:
+            raise DataError(" ".join([*notes, "No clip with a tag is left to train with."]))
+        known, learnt = set(model.detector.labels), set().union(*rows.values())
+        if learnt - known:
+            job.log.append(f"New classes: {', '.join(sorted(learnt - known))}.")
+        if known - learnt:
             job.warning = (
-                f"The new model will not know {', '.join(sorted(lost))}: no clip has such a tag. "
-                "Serve with --train-table to keep the clips of the first training."
+                f"The new model will not know {', '.join(sorted(known - learnt))}: no clip has "
+                "such a tag. Serve with --train-table to keep the clips of the first training."
             )
             job.log.append(job.warning)
         table = job.folder / WEAK
-        atomic_write(table, weak_table(rows).encode())
+        atomic_write(table, Tables({}, rows).weak_text.encode())
         return [
             *("train", "--from", str(model.path), "--train", str(table)),
             *("--audio", str(self._service.library.folder), "--out", str(job.folder / "run")),
             *("--set", f"training.max_epochs={job.max_epochs}"),
+            *_encoder(model),
         ]
 
-    def _run(self, job: Job, arguments: Sequence[str]) -> None:
-        """Run the command of a job, and compare its model with the one that is served."""
+    def _run(self, job: Job, write: Callable[[], list[str]]) -> None:
+        """Write the tables of a job, run its command, and compare its model with the served one."""
         try:
+            arguments = write()
+            self._watch(job).check()
             code = self._run_process(job, arguments)
             trained = job.folder / "run" / "model.earmark"
             if job.kind == "train" and trained.exists():
                 trained.replace(job.model)
             if job.model.exists():
-                job.served = self._load(job.model)
+                job.served = self._service.model.load_other(job.model)
             if job.is_stopped:
                 self._end(job, "stopped", "It was stopped.")
             elif code or job.served is None:
@@ -298,14 +310,10 @@ class Jobs:
             line = line.replace(f"{folder}/", "")
         return line.rstrip().removeprefix("earmark: ")[:1000]
 
-    def _load(self, path: Path) -> ServedModel:
-        ensemble = self._service.model.detector.ensemble
-        return ServedModel.load(path, str(ensemble.device), ensemble.threads)
-
     def _compare(self, job: Job, model: ServedModel) -> None:
         """Find what the new model changes in the recordings of the library."""
         recordings = [own for own in self._service.library if own.status == "ready"]
-        watch = Watch(self._service.limits.max_duration, None, self._stops(job))
+        watch = self._watch(job)
         for done, recording in enumerate(recordings):
             watch.check()
             job.compared = done / len(recordings)
@@ -317,13 +325,53 @@ class Jobs:
                 continue
             job.changed.append((recording, find_change(before, after)))
 
-    def _stops(self, job: Job) -> Callable[[], bool]:
-        return lambda: job.is_stopped or self._service.is_closing
+    def _watch(self, job: Job) -> Watch:
+        """Return a watch that stops when the job or the service is stopped."""
+
+        def is_stopped() -> bool:
+            return job.is_stopped or self._service.is_closing
+
+        return Watch(self._service.limits.max_duration, None, is_stopped)
 
     def _end(self, job: Job, status: JobStatus, detail: str) -> None:
         job.detail = detail
         shutil.rmtree(job.folder, ignore_errors=True)
         job.status = status  # last: who waits for it sees the rest
+
+
+def _check_events(tables: Tables) -> None:
+    """Raise `RequestError` if there is nothing to tune with."""
+    if not tables.strong:
+        raise RequestError(
+            409,
+            "Tuning learns from recordings whose events somebody checked; say of two that the "
+            "events are right.",
+        )
+    if not any(tables.strong.values()):
+        raise RequestError(
+            409, "The corrections have no event of the model's classes to tune with; add one."
+        )
+    if len(tables.strong) < 2:
+        raise RequestError(
+            409, "Tuning needs checked events of two recordings or more; check another."
+        )
+
+
+def _check_tags(tables: Tables, *, has_base: bool) -> None:
+    """Raise `RequestError` if there is nothing to train with."""
+    if not tables.weak:
+        raise RequestError(
+            409,
+            "Training learns from recordings whose tags somebody checked; say of one that the tags "
+            "are right.",
+        )
+    if not has_base and not any(tables.weak.values()):
+        raise RequestError(409, "The corrections have no tag to train with; confirm one.")
+
+
+def _encoder(model: ServedModel) -> list[str]:
+    """Return the option that names the encoder of a model, if it was moved."""
+    return [] if model.encoder is None else ["--encoder", str(model.encoder)]
 
 
 def _reason(log: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from fastapi.responses import FileResponse, Response
 from earmark.errors import choose
 from earmark.formats.events import Event
 from earmark.inference.tuning.objectives import OBJECTIVES
-from earmark.web.corrections import Correction, strong_table, weak_table
+from earmark.web.corrections import Correction
 from earmark.web.jobs import Job, Jobs
 from earmark.web.limits import RequestError
 from earmark.web.schemas import (
@@ -36,28 +36,30 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
         """Send the correction of a recording; before there is one, what was detected."""
         recording, events = service.known_events(id)
         correction = service.corrections.get(recording.name)
+        own = correction or Correction()
         return CorrectionsOut(
             events=[EventOut.of(event) for event in events],
-            tags={} if correction is None else dict(correction.tags),
+            as_detected=own.events is None,
+            tags=dict(own.tags),
+            checked=own.checked,
             corrected=correction is not None,
-            events_checked=correction is not None and correction.events_checked,
         )
 
     @router.put("/recordings/{id}/corrections")
     def correct(id: str, body: CorrectionsIn) -> CorrectionsOut:
-        """Keep the events that are really there, and tags that are confirmed or rejected."""
+        """Keep corrected events, tags that are confirmed or rejected, and what is checked."""
         recording, _ = service.scores(id)  # raises unless it is analysed
         events = []
-        for own in body.events:
+        for own in body.events or ():
             if own.offset <= own.onset:
                 raise RequestError(
                     422,
                     f"The event {own.event_label[:60]!r} must end after it begins. Got "
                     f"{own.onset:g} to {own.offset:g} s.",
                 )
-            events.append(Event(own.onset, own.offset, own.event_label))
+            events.append(Event(own.onset, own.offset, own.event_label, own.score))
         duration = recording.duration or 0.0
-        correction = Correction(events, body.tags, body.events_checked)
+        correction = Correction(None if body.events is None else events, body.tags, body.checked)
         service.corrections.put(recording.name, correction, duration)
         return corrections(id)
 
@@ -69,20 +71,18 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
     @router.get("/corrections/strong.tsv", response_class=Response,
                 responses={200: {"content": {"text/tab-separated-values": {}}}})  # fmt: skip
     def strong() -> Response:
-        """Send the corrected events as a table for earmark tune --strong."""
-        labels = service.model.detector.labels
-        return Response(strong_table(service.corrections.all(), labels), media_type=TSV)
+        """Send the events of checked recordings as a table for earmark tune --strong."""
+        return Response(service.tables().strong_text, media_type=TSV)
 
     @router.get("/corrections/weak.tsv", response_class=Response,
                 responses={200: {"content": {"text/tab-separated-values": {}}}})  # fmt: skip
     def weak() -> Response:
-        """Send the corrected tags as a table for earmark train --from."""
-        tags = {name: own.labels for name, own in service.corrections.all().items()}
-        return Response(weak_table(tags), media_type=TSV)
+        """Send the tags of checked recordings as a table for earmark train --from."""
+        return Response(service.tables().weak_text, media_type=TSV)
 
     @router.post("/tune", status_code=202)
     def tune(body: Annotated[TuneIn | None, Body()] = None) -> JobStarted:
-        """Tune the thresholds of the model on the corrected events, as a job."""
+        """Tune the thresholds of the model on the checked events, as a job."""
         options = []
         if body is not None and body.objective is not None:
             options = ["--objective", choose("objective", body.objective, OBJECTIVES)]
@@ -90,7 +90,7 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
 
     @router.post("/train", status_code=202)
     def train(body: Annotated[TrainIn | None, Body()] = None) -> JobStarted:
-        """Train from the served model on the corrected tags, as a job."""
+        """Train from the served model on the checked tags, as a job."""
         max_epochs = (body or TrainIn()).max_epochs
         return JobStarted(id=jobs.start("train", max_epochs=max_epochs).id)
 
@@ -106,8 +106,13 @@ def learning_router(service: Service, jobs: Jobs) -> APIRouter:
 
     @router.post("/jobs/{id}/adopt", status_code=204)
     def adopt(id: str) -> None:
-        """Use the model of a job from now on."""
+        """Use the model of a job from now on, also after a restart."""
         jobs.adopt(id)
+
+    @router.delete("/model/adopted", status_code=204)
+    def go_back() -> None:
+        """Use the model again that the service was started with."""
+        jobs.go_back()
 
     @router.delete("/jobs/{id}", status_code=204)
     def stop(id: str) -> None:

@@ -33,13 +33,15 @@ def recording_router(service: Service) -> APIRouter:
     def describe(recording: Recording) -> RecordingOut:
         tile_seconds = WIDTH * service.model.spectrogram.hop
         duration = recording.duration
+        correction = service.corrections.get(recording.name)
         return RecordingOut(
             id=recording.id,
             name=recording.name,
             duration=duration,
             n_events=recording.n_events,
             uncertainty=recording.uncertainty,
-            corrected=service.corrections.get(recording.name) is not None,
+            corrected=correction is not None,
+            checked=None if correction is None else correction.checked,
             status=recording.status,
             progress=recording.progress,
             detail=recording.detail,
@@ -51,9 +53,11 @@ def recording_router(service: Service) -> APIRouter:
         """Describe the model."""
         return ModelOut(
             **service.model.describe(),
+            first=service.first.name,
+            new_labels=sorted(service.corrections.labels - set(service.model.detector.labels)),
             tile_seconds=WIDTH * service.model.spectrogram.hop,
             sensitivities=SENSITIVITIES,
-            formats=list(EVENT_FORMATS),
+            formats={name: own.summary for name, own in EVENT_FORMATS.items()},
             limits=service.limits.to_dict(),
             temporary_library=library.is_temporary,
         )

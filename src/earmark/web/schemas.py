@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from earmark.formats.events import Event
+from earmark.web.corrections import Checked
 from earmark.web.library import Status
 
 Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
@@ -79,6 +80,7 @@ class RecordingOut(BaseModel):
     n_events: int | None
     uncertainty: float | None
     corrected: bool
+    checked: Checked | None
     status: Status
     progress: float
     detail: str
@@ -86,10 +88,16 @@ class RecordingOut(BaseModel):
 
 
 class ModelOut(BaseModel):
-    """The model, and what the page needs to draw and to ask."""
+    """The model, and what the page needs to draw and to ask.
+
+    `new_labels` are classes of corrections that it does not know; `first` is the model that the
+    service was started with, another one if a model was adopted.
+    """
 
     name: str
+    first: str
     labels: list[str]
+    new_labels: list[str]
     frame_rate: float
     window: float
     pooling: str | None
@@ -102,7 +110,7 @@ class ModelOut(BaseModel):
     tile_seconds: float
     decoding: dict[str, dict[str, float]]
     sensitivities: dict[str, float]
-    formats: list[str]
+    formats: dict[str, str]
     limits: dict[str, float]
     temporary_library: bool
 
@@ -185,7 +193,7 @@ class HierarchyOut(BaseModel):
 
 
 class EventIn(Strict):
-    """An event that somebody marked."""
+    """An event; with a score it is as it was detected, without one somebody marked it."""
 
     onset: Seconds
     offset: Seconds
@@ -194,20 +202,26 @@ class EventIn(Strict):
 
 
 class CorrectionsIn(Strict):
-    """The events that are really there, and the tags that were confirmed or rejected."""
+    """Corrected events (null: as detected), tags that were confirmed or rejected, what is checked.
 
-    events: Annotated[list[EventIn], Field(max_length=50_000)]
+    With `checked` "tags", every class that is there is confirmed or has an event without score;
+    with "events", the events are all that are there as well. Only checked recordings are learnt
+    from.
+    """
+
+    events: Annotated[list[EventIn], Field(max_length=50_000)] | None
     tags: Annotated[dict[Label, bool], Field(max_length=1000)] = {}
-    events_checked: bool = True  # false: only tags were judged, the events are as detected
+    checked: Checked | None = None
 
 
 class CorrectionsOut(BaseModel):
     """What is known of a recording: its corrections, or what was detected."""
 
     events: list[EventOut]
+    as_detected: bool
     tags: dict[str, bool]
+    checked: Checked | None
     corrected: bool
-    events_checked: bool
 
 
 class TuneIn(Strict):

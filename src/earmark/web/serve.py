@@ -8,12 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from earmark.errors import SettingError
+from earmark.web.adoption import open_model
 from earmark.web.app import make_app
 from earmark.web.guard import Access, is_loopback
 from earmark.web.jobs import Jobs
 from earmark.web.library import Library
 from earmark.web.limits import Limits
-from earmark.web.served_model import ServedModel
 from earmark.web.server import bind, run
 from earmark.web.service import Service
 
@@ -85,12 +85,11 @@ def serve(
     with bind(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
         access = Access(settings.host, port, settings.token, settings.names)
-        served = ServedModel.load(model, device, threads, encoder)
         with Library(settings.library, settings.limits) as library:
-            service = Service(served, library, settings.limits)
+            served = open_model(library, model, device, threads, encoder)
+            service = Service(served, library, settings.limits, model)
             try:
-                options = {} if encoder is None else {"tune": ("--encoder", str(encoder))}
-                jobs = Jobs(service, settings.base, options)
+                jobs = Jobs(service, settings.base)
                 app = make_app(service, access, version("earmark"), jobs)
                 announce(f"{served.name}: {address(access)} (Ctrl-C ends it)")
                 run(app, listening, settings.limits)

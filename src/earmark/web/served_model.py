@@ -28,6 +28,7 @@ class ServedModel:
     Args:
         path: of the model file.
         detector: in it.
+        encoder: where its encoder is, if it was moved.
 
     >>> from earmark.inference.model_file import BUNDLED
     >>> ServedModel.load(BUNDLED).name
@@ -36,13 +37,19 @@ class ServedModel:
 
     path: Path
     detector: Detector
+    encoder: Path | None = None
 
     @classmethod
     def load(
         cls, path: Path, device: str = "cpu", threads: int = 0, encoder: Path | None = None
     ) -> "ServedModel":
         """Return the model in a file; arguments as of `Detector.load`."""
-        return cls(path, Detector.load(path, device, threads, encoder))
+        return cls(path, Detector.load(path, device, threads, encoder), encoder)
+
+    def load_other(self, path: Path) -> "ServedModel":
+        """Return the model in another file, on the same device and with the same encoder."""
+        ensemble = self.detector.ensemble
+        return ServedModel.load(path, str(ensemble.device), ensemble.threads, self.encoder)
 
     @property
     def name(self) -> str:

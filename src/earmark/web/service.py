@@ -14,7 +14,7 @@ from earmark.errors import AudioError, EarmarkError, printable
 from earmark.formats.events import Event
 from earmark.frames import FrameScores
 from earmark.web.analysis import Analysis, analyse
-from earmark.web.corrections import Corrections
+from earmark.web.corrections import Correction, Corrections, Tables, make_tables
 from earmark.web.library import Library, Recording
 from earmark.web.limits import Limits, RequestError, StoppedError, Watch
 from earmark.web.served_model import ServedModel
@@ -42,6 +42,7 @@ class Service:
         model: what detects.
         library: of the recordings.
         limits: on what clients may ask for.
+        first: the model file that it was started with, if a library has adopted another model.
 
     >>> from earmark.inference.model_file import BUNDLED
     >>> with Library() as library:
@@ -49,8 +50,15 @@ class Service:
     ...     service.close()
     """
 
-    def __init__(self, model: ServedModel, library: Library, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        model: ServedModel,
+        library: Library,
+        limits: Limits | None = None,
+        first: Path | None = None,
+    ) -> None:
         self.model, self.library, self.limits = model, library, limits or Limits()
+        self.first = first or model.path
         self.workers = Workers(self.limits.max_active, self.limits.max_waiting)
         self.corrections = Corrections(library.state)
         self._ends = Flag()
@@ -135,11 +143,25 @@ class Service:
     def known_events(self, id: str) -> tuple[Recording, list[Event]]:
         """Return a recording and its events: the corrected ones, or those that are detected."""
         recording = self.library.find(id)
-        correction = self.corrections.get(recording.name)
-        if correction is not None:
-            return recording, correction.accepted
+        correction = self.corrections.get(recording.name) or Correction()
+        if correction.events is not None:
+            return recording, correction.accepted([])
         recording, scores = self.scores(id)
-        return recording, self.model.events(scores)
+        return recording, correction.accepted(self.model.events(scores))
+
+    def corrected(self) -> dict[str, tuple[Recording, Correction]]:
+        """Return name -> recording and correction, of the recordings that are in the library."""
+        found = {}
+        for recording in self.library:
+            correction = self.corrections.get(recording.name)
+            if correction is not None and recording.duration is not None:
+                found[recording.name] = (recording, correction)
+        return found
+
+    def tables(self) -> Tables:
+        """Return what can be learnt from the corrections."""
+        corrections = {name: own for name, (_, own) in self.corrected().items()}
+        return make_tables(corrections, self.model.detector.labels)
 
     def adopt(self, model: ServedModel) -> None:
         """Use another model from now on; recordings whose scores it changes are analysed again."""

@@ -5,7 +5,7 @@ clips of one window are cut, whose tags are those of the corrected events in the
 tags, and about as many without, spread over the recording.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,31 +22,40 @@ FEWEST_EMPTY = 4
 
 
 def training_rows(
-    recordings: Mapping[str, tuple[Path, float, Correction]], window: float, folder: Path
+    weak: Mapping[str, tuple[str, ...]],
+    recordings: Mapping[str, tuple[Path, float, Correction]],
+    window: float,
+    folder: Path,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-    """Return the path of each clip -> its tags, and sentences about what was left out.
+    """Return a weak table with clips in place of long recordings, and sentences about these.
 
     Args:
+        weak: name of a recording -> its tags.
         recordings: name -> path, duration in seconds, and correction.
         window: of the network, in seconds.
-        folder: that clips of long recordings are written to.
+        folder: that clips of long recordings are written to; these are named by their paths.
+        check: called between clips; what it raises ends the work.
     """
     rows: dict[str, tuple[str, ...]] = {}
     notes = []
-    for name, (path, duration, correction) in recordings.items():
+    for name, labels in weak.items():
+        path, duration, correction = recordings[name]
         if duration <= LONG * window:
-            rows[str(path)] = correction.labels
+            rows[name] = labels
             continue
-        if not correction.has_all_events(correction.labels):
+        if not correction.has_all_events(labels):
             notes.append(
-                f"{name} is left out: it is long, and its events were not all marked, so that "
-                "nobody knows which part has which tag."
+                f"{name} is left out: it is long, and its events were not all marked and checked, "
+                "so that nobody knows which part has which tag."
             )
             continue
-        tags = clip_tags(correction.accepted, duration, window)
+        tags = clip_tags(correction.accepted([]), duration, window)
         wanted = chosen_clips(tags)
         stem = f"{len(rows):06d}_{Path(name).stem}"
+        notes.append(f"{len(wanted)} clips of {window:g} s are cut from {name}, which is long.")
         for index, clip in _cut(path, window):
+            check()
             if index in wanted:
                 target = folder / f"{stem}_{index}.wav"
                 write_audio(target, clip, audio_format(path)[0])

@@ -86,4 +86,6 @@ export const getJobs = () => json("jobs");
 export const getJob = (id) => json(`jobs/${encodeURIComponent(id)}`);
 export const startJob = (kind, body) => json(kind, { method: "POST", body });
 export const stopJob = (id) => json(`jobs/${encodeURIComponent(id)}`, { method: "DELETE" });
+export const jobModelUrl = (id) => new URL(`jobs/${encodeURIComponent(id)}/model`, BASE).href;
+export const leaveAdopted = () => json("model/adopted", { method: "DELETE" });
 export const adoptJob = (id) => json(`jobs/${encodeURIComponent(id)}/adopt`, { method: "POST" });

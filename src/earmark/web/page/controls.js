@@ -4,7 +4,7 @@
 import { getEvents } from "./api.js";
 import { find, make, sayError } from "./dom.js";
 import { readable } from "./format.js";
-import { noSettings, on, state, update } from "./state.js";
+import { isKnown, noSettings, on, state, update } from "./state.js";
 
 const RULES = {
   threshold: { text: "Threshold", min: 0.01, max: 1, step: 0.01, unit: "", hint: "score that an event reaches" },
@@ -117,7 +117,7 @@ function showValues() {
     reset.disabled = !set;
   }
   const select = find("rules-scope");
-  const own = state.label ?? scope;
+  const own = isKnown(state.label) ? state.label : scope;
   const choices = [new Option("all classes", "")];
   if (own !== null) choices.push(new Option(`only ${readable(own)}`, own));
   select.replaceChildren(...choices);
@@ -184,7 +184,7 @@ export function initControls() {
     update({ settings: noSettings() });
   };
   on(["label"], () => {
-    if (scope !== null) scope = state.label; // the rules follow the class that is chosen
+    if (scope !== null) scope = isKnown(state.label) ? state.label : null; // rules follow the class
   });
   on(["settings", "model", "label"], showValues);
   on(["settings"], refreshEvents);

@@ -1,11 +1,12 @@
 // Corrections of events and tags, with undo. Every change is saved at once.
 //
-// The first change turns the detected events into corrected ones, which the sliders leave alone.
+// The first change turns the detected events into corrected ones, which the sliders leave alone. An
+// event that nobody changed keeps its score. Only recordings that were checked are learnt from.
 
 import { deleteCorrections, getCorrections, putCorrections } from "./api.js";
 import { find, sayError } from "./dom.js";
 import { readable } from "./format.js";
-import { duration, on, shownEvents, state, update } from "./state.js";
+import { allLabels, duration, noCorrections, on, shownEvents, state, update } from "./state.js";
 
 const SHORTEST = 0.02; // seconds of an event
 
@@ -26,18 +27,17 @@ function replace(corrections) {
 
 function save() {
   const { recording, corrections } = state;
-  const events = shownEvents();
   present = corrections;
   unsaved += 1;
   find("save-status").textContent = "Saving…";
   saving = saving
-    .then(() => send(recording.id, corrections, events))
+    .then(() => send(recording.id, corrections))
     .then(() => {
       unsaved -= 1;
       if (unsaved === 0) find("save-status").textContent = "Corrections saved";
-      const corrected = corrections.events !== null || Object.keys(corrections.tags).length > 0;
+      const about = { corrected: isCorrected(corrections), checked: corrections.checked };
       const recordings = state.recordings.map((one) =>
-        one.id === recording.id ? { ...one, corrected } : one,
+        one.id === recording.id ? { ...one, ...about } : one,
       );
       update({ recordings });
     })
@@ -49,19 +49,20 @@ function save() {
   showHistory();
 }
 
-/** Events that nobody corrected are sent as they were detected, and as not checked. */
-function send(id, corrections, events) {
-  const { events: own, tags } = corrections;
-  if (own === null && Object.keys(tags).length === 0) return deleteCorrections(id);
-  return putCorrections(id, { events: events.map(plain), tags, events_checked: own !== null });
-}
+const isCorrected = ({ events, tags, checked }) =>
+  events !== null || checked !== null || Object.keys(tags).length > 0;
 
-const plain = ({ onset, offset, event_label }) => ({ onset, offset, event_label });
+function send(id, corrections) {
+  return isCorrected(corrections) ? putCorrections(id, corrections) : deleteCorrections(id);
+}
 
 function showHistory() {
   find("undo").disabled = past.length === 0;
   find("redo").disabled = future.length === 0;
-  find("corrected-note").hidden = state.corrections.events === null;
+  const { events, checked } = state.corrections;
+  find("corrected-note").hidden = events === null;
+  find("tags-right").checked = checked !== null;
+  find("events-right").checked = checked === "events";
 }
 
 /** Wait until everything is saved. */
@@ -71,14 +72,31 @@ export const saved = () => saving;
 export async function loadCorrections(id) {
   past = [];
   future = [];
-  present = { events: null, tags: {} };
+  present = noCorrections();
   update({ corrections: present });
-  find("save-status").textContent = "";
-  const { events, tags, events_checked } = await getCorrections(id);
+  const { events, as_detected, tags, checked } = await getCorrections(id);
   if (state.recording?.id !== id) return;
-  const own = events_checked ? events : null;
-  present = { events: own && [...own].sort(byOnset), tags };
+  present = { events: as_detected ? null : [...events].sort(byOnset), tags, checked };
   update({ corrections: present });
+  const named = [...events.map(({ event_label }) => event_label), ...Object.keys(tags)];
+  const unheard = [...new Set(named)].filter((label) => !allLabels().includes(label));
+  if (unheard.length) update({ newLabels: [...state.newLabels, ...unheard] });
+}
+
+/** Return the class of a name; a name that nobody has used becomes a new class. */
+export function labelOf(name) {
+  const text = name.trim().replace(/\s+/g, " ");
+  const same = (label) => readable(label).toLowerCase() === readable(text).toLowerCase();
+  const known = allLabels().find(same);
+  if (known === undefined) update({ newLabels: [...state.newLabels, text] });
+  return known ?? text;
+}
+
+/** The tags without the confirmed one of a class of which the last event is gone. */
+function tagsWith(events, label) {
+  const tags = { ...state.corrections.tags };
+  if (tags[label] && !events.some((one) => one.event_label === label)) delete tags[label];
+  return tags;
 }
 
 /**
@@ -107,7 +125,7 @@ export function beginEdit(event, label = event.event_label) {
       });
     },
     commit() {
-      const tags = { ...before.tags };
+      const tags = tagsWith(state.corrections.events, event?.event_label);
       if (tags[edit.event.event_label] === false) delete tags[edit.event.event_label];
       replace({ ...state.corrections, tags });
     },
@@ -132,7 +150,8 @@ export function addEvent(label, onset, offset) {
 
 /** Delete an event. */
 export function deleteEvent(event) {
-  replace({ ...state.corrections, events: shownEvents().filter((one) => one !== event) });
+  const events = shownEvents().filter((one) => one !== event);
+  replace({ ...state.corrections, events, tags: tagsWith(events, event.event_label) });
   update({ chosen: null });
 }
 
@@ -142,15 +161,31 @@ export function setTag(label, isThere) {
   const takenBack = tags[label] === isThere;
   if (takenBack) delete tags[label];
   else tags[label] = isThere;
-  let { events } = state.corrections;
+  let { events, checked } = state.corrections;
   if (!takenBack && !isThere && events) events = events.filter((one) => one.event_label !== label);
-  replace({ events, tags });
+  if (takenBack) checked = null; // one class is open again
+  replace({ events, tags, checked });
   const what = takenBack ? "no tag" : isThere ? "confirmed" : "rejected";
   find("save-status").textContent = `${readable(label)}: ${what}`;
 }
 
+/** Say that the tags are right, or "events" and tags: all classes that are shown are confirmed. */
+export function setChecked(checked) {
+  const tags = { ...state.corrections.tags };
+  if (checked) for (const { event_label } of shownEvents()) tags[event_label] = true;
+  const events = checked === "events" ? shownEvents() : state.corrections.events;
+  replace({ events, tags, checked });
+}
+
+/** Check the tags, or the events as well; the same once more takes it back. */
+export function toggleChecked(what) {
+  const { checked } = state.corrections;
+  if (what === "tags") setChecked(checked === null ? "tags" : null);
+  else setChecked(checked === "events" ? "tags" : "events");
+}
+
 /** Go back to what was detected. */
-export const discard = () => replace({ events: null, tags: {} });
+export const discard = () => replace(noCorrections());
 
 function step(from, to) {
   if (from.length === 0) return;
@@ -166,5 +201,7 @@ export function initCorrections() {
   find("undo").onclick = undo;
   find("redo").onclick = redo;
   find("discard").onclick = discard;
+  find("tags-right").onchange = () => toggleChecked("tags");
+  find("events-right").onchange = () => toggleChecked("events");
   on(["corrections", "recording"], showHistory);
 }

@@ -83,6 +83,18 @@ export function confirmed(question, yes) {
   });
 }
 
+/** Ask for the name of a class; resolves to null if there is none. */
+export function askName() {
+  const dialog = find("name-dialog");
+  const input = find("class-name");
+  input.value = "";
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.onclose = () => resolve(dialog.returnValue === "yes" ? input.value : null);
+  });
+}
+
 /** Move focus with the arrow keys among the enabled buttons of a toolbar, which is one tab stop. */
 export function rovingToolbar(toolbar) {
   toolbar.addEventListener("keydown", (event) => {

@@ -3,14 +3,16 @@
 // The list is a listbox whose rows exist only where they are visible, so that a recording of hours
 // with thousands of events stays quick.
 
-import { addEvent, changeEvent, deleteEvent } from "./corrections.js";
-import { find, make } from "./dom.js";
+import { addEvent, changeEvent, deleteEvent, labelOf } from "./corrections.js";
+import { askName, find, make } from "./dom.js";
 import { clock, count, eventText, readable } from "./format.js";
 import { listenTo, seek } from "./player.js";
-import { duration, on, shownEvents, state, update } from "./state.js";
+import { allLabels, duration, on, shownEvents, state, update } from "./state.js";
 import { show } from "./timeline.js";
 
 const ROW = 30; // pixels, as in style.css
+const space = make("div", { role: "presentation" });
+const NEW = ""; // the choice of a class that is not in the list
 
 /** Choose an event: it is marked everywhere, and the cursor goes to its onset. */
 export function chooseEvent(event) {
@@ -36,7 +38,7 @@ export function chooseNext(by) {
 
 /** Add an event of the chosen class at the cursor, as long as a tenth of the view. */
 export function addAtCursor() {
-  const label = state.label ?? state.model.labels[0];
+  const label = state.label ?? allLabels()[0];
   const { start, end } = state.view;
   const length = Math.min(Math.max(0.1, (end - start) / 10), 5, duration());
   const onset = Math.min(state.cursor, duration() - length);
@@ -67,6 +69,8 @@ function keepChosen() {
 function drawList() {
   const list = find("event-list");
   const events = shownEvents();
+  space.style.height = `${events.length * ROW}px`; // the list is as high, up to a limit
+  list.append(space);
   const first = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
   const last = Math.min(events.length, Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4);
   const rows = [];
@@ -75,8 +79,6 @@ function drawList() {
   if (chosen >= 0 && (chosen < first || chosen >= last)) {
     rows.push(makeRow(events[chosen], chosen, events.length)); // for aria-activedescendant
   }
-  const space = make("div", { role: "presentation" });
-  space.style.height = `${events.length * ROW}px`;
   list.replaceChildren(...rows, space);
   if (chosen >= 0) list.setAttribute("aria-activedescendant", `event-${chosen}`);
   else list.removeAttribute("aria-activedescendant");
@@ -120,16 +122,36 @@ function fillForm() {
   for (const id of ["event-listen", "event-delete"]) find(id).disabled = chosen === null;
   find("loop").disabled = chosen === null;
   if (!chosen) return;
-  const select = find("event-label");
-  if (![...select.options].some((option) => option.value === chosen.event_label)) {
-    select.add(new Option(readable(chosen.event_label), chosen.event_label));
-  }
-  select.value = chosen.event_label;
+  find("event-label").value = chosen.event_label;
   for (const edge of ["onset", "offset"]) {
     const input = find(`event-${edge}`);
     input.max = duration().toFixed(3);
-    if (Number(input.value) !== Number(chosen[edge].toFixed(3))) input.value = Number(chosen[edge].toFixed(3));
+    const value = Number(chosen[edge].toFixed(3));
+    if (input.value === "" || Number(input.value) !== value) input.value = value;
   }
+}
+
+/** Ask for the name of a class, and choose it: its lane is shown, to confirm it or to draw in. */
+export async function nameClass() {
+  const name = await askName();
+  if (name !== null) update({ label: labelOf(name), chosen: null });
+}
+
+async function rename({ target }) {
+  const { chosen } = state;
+  let label = target.value;
+  if (label === NEW) {
+    const name = await askName();
+    label = name === null ? chosen.event_label : labelOf(name);
+  }
+  if (label === chosen.event_label) fillForm();
+  else changeEvent(chosen, { event_label: label });
+}
+
+function fillLabels() {
+  const options = allLabels().map((label) => new Option(readable(label), label));
+  find("event-label").replaceChildren(...options, new Option("New class …", NEW));
+  fillForm();
 }
 
 export function initEvents() {
@@ -147,7 +169,8 @@ export function initEvents() {
     event.stopPropagation();
   });
   find("event-form").onsubmit = (event) => event.preventDefault();
-  find("event-label").onchange = ({ target }) => changeEvent(state.chosen, { event_label: target.value });
+  find("event-label").onchange = rename;
+  find("new-class").onclick = nameClass;
   for (const edge of ["onset", "offset"]) {
     find(`event-${edge}`).onchange = ({ target }) => {
       if (target.validity.badInput || target.value === "") fillForm();
@@ -157,10 +180,7 @@ export function initEvents() {
   find("event-listen").onclick = () => listenTo(state.chosen);
   find("event-delete").onclick = () => deleteEvent(state.chosen);
   find("event-add").onclick = addAtCursor;
-  on(["model"], () => {
-    const options = (state.model?.labels ?? []).map((label) => new Option(readable(label), label));
-    find("event-label").replaceChildren(...options);
-  });
+  on(["model", "newLabels"], fillLabels);
   on(["detected", "corrections"], keepChosen);
   on(["detected", "corrections", "chosen", "recording"], () => {
     showChosenRow();

@@ -11,7 +11,9 @@ export async function saveEvents() {
   const format = find("export-format").value;
   try {
     await saved();
-    const settings = state.corrections.events === null ? sent(state.settings) : null;
+    const { events, tags } = state.corrections;
+    const classes = state.model.labels.filter((label) => tags[label] !== false);
+    const settings = events === null ? { ...sent(state.settings), classes } : null;
     const { blob, name } = await exportEvents(state.recording.id, format, settings);
     const link = make("a", { href: URL.createObjectURL(blob), download: name ?? `events.${format}` });
     link.click();
@@ -23,11 +25,10 @@ export async function saveEvents() {
 }
 
 function fillFormats() {
-  const formats = (state.model?.formats ?? []).map((one) => (typeof one === "string" ? { name: one } : one));
-  find("export-format").replaceChildren(...formats.map(({ name }) => new Option(name, name)));
+  const formats = state.model?.formats ?? {};
+  find("export-format").replaceChildren(...Object.keys(formats).map((name) => new Option(name, name)));
   const show = () => {
-    const own = formats.find(({ name }) => name === find("export-format").value);
-    find("export-summary").textContent = own?.summary ?? "";
+    find("export-summary").textContent = formats[find("export-format").value] ?? "";
   };
   find("export-format").onchange = show;
   show();

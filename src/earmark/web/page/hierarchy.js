@@ -4,7 +4,7 @@
 import { getHierarchy } from "./api.js";
 import { find, makeSvg } from "./dom.js";
 import { readable } from "./format.js";
-import { on, shownEvents, state, update } from "./state.js";
+import { isKnown, on, shownEvents, state, update } from "./state.js";
 
 const NAMES = ["frames", "segments", "longer segments", "clip"];
 const BAR = 34; // pixels of a score of 1
@@ -33,8 +33,9 @@ function ask() {
   if (!isOpen() || !state.recording || state.recording.status !== "ready") return;
   const id = state.recording.id;
   const { label, chosen } = state;
-  if (label === null) {
-    find("why-summary").textContent = "Choose a class.";
+  if (label === null || !isKnown(label)) {
+    const unknown = `The model does not know ${readable(label ?? "")} before it is trained with it.`;
+    drawNothing(label === null ? "Choose a class." : unknown);
     return;
   }
   const inChosen = chosen?.event_label === label;
@@ -51,11 +52,16 @@ function ask() {
       shown = found;
       draw();
     } catch (error) {
-      shown = null;
-      find("why-summary").textContent = error.message;
-      for (const side of ["hierarchical", "single"]) find(`why-${side}`).replaceChildren();
+      if (asked === mine) drawNothing(error.message);
     }
   }, 120);
+}
+
+function drawNothing(reason) {
+  clearTimeout(waiting);
+  shown = asked = null;
+  find("why-summary").textContent = reason;
+  find("why-figures").hidden = true;
 }
 
 /**
@@ -109,6 +115,7 @@ function summary(kind, levels, clip) {
 }
 
 function draw() {
+  find("why-figures").hidden = false;
   const { hierarchical, single, label, start, end } = shown;
   const singleLevels = [
     { ...hierarchical.levels[0], weights: single.weights },

@@ -1,10 +1,10 @@
 // Learning from the corrections: a job tunes or trains a new model; what it changes is shown before
 // it is used.
 
-import { adoptJob, getJob, getJobs, getModel, startJob, stopJob } from "./api.js";
+import { adoptJob, getJob, getJobs, getModel, jobModelUrl, leaveAdopted, startJob, stopJob } from "./api.js";
 import { saved } from "./corrections.js";
 import { find, make, say, sayError } from "./dom.js";
-import { count, eventText } from "./format.js";
+import { count, eventText, readable } from "./format.js";
 import { openRecording, refreshRecordings } from "./recordings.js";
 import { on, state, update } from "./state.js";
 
@@ -14,6 +14,8 @@ const TITLES = { tune: "Tuning the thresholds", train: "Training further" };
 let job = null;
 
 async function start(kind) {
+  job = null; // the result of an earlier one
+  draw();
   try {
     await saved();
     const epochs = Math.round(Number(find("train-epochs").value)) || 30;
@@ -51,6 +53,7 @@ function draw() {
   find("job-adopt").disabled = job.adopted;
   find("job-adopt").textContent = job.adopted ? "In use" : "Use the new model";
   find("job-dismiss").textContent = job.adopted ? "Close" : "Keep the old one";
+  find("job-file").href = jobModelUrl(job.id);
 }
 
 function drawChanges() {
@@ -88,14 +91,15 @@ function drawChanges() {
   );
 }
 
-async function adopt() {
+/** Use another model: that of the job, or the one that the service was started with. */
+async function change(use) {
   try {
-    await adoptJob(job.id);
-    job = await getJob(job.id);
+    await use();
+    if (job) job = await getJob(job.id);
     const model = await getModel();
-    update({ model });
+    update({ model, newLabels: model.new_labels });
     draw();
-    say("The new model is in use.");
+    say(`${model.name} is in use.`);
     const { recording } = state;
     await refreshRecordings();
     const same = state.recordings.find(({ id }) => id === recording?.id);
@@ -109,12 +113,30 @@ const nCorrected = () => state.recordings.filter(({ corrected }) => corrected).l
 
 function drawSummary() {
   const n = nCorrected();
+  const nTags = state.recordings.filter(({ checked }) => checked).length;
+  const nEvents = state.recordings.filter(({ checked }) => checked === "events").length;
   find("learn").hidden = state.recordings.length === 0;
   find("learn-summary").textContent = n
-    ? `${count(n, "recording")} corrected. Tuning learns from events, training from tags.`
-    : "Correct events, or confirm and reject tags, and the model can learn from them.";
+    ? `${count(n, "recording")} corrected. Tags checked in ${nTags}: for training. Events checked in ${nEvents}: for tuning.`
+    : "Correct events and tags, say that they are right, and the model can learn from them.";
   find("learn").querySelector(".files").hidden = n === 0;
   draw();
+}
+
+/** Which classes wait for a training, and whether the model was learnt here. */
+function drawModel() {
+  const { model, newLabels } = state;
+  const names = newLabels.map(readable).join(", ");
+  find("new-labels").hidden = newLabels.length === 0;
+  find("new-labels").textContent = `The model must be trained further to detect what is new: ${names}.`;
+  if (!model) return;
+  const adopted = model.name !== model.first;
+  find("adopted").hidden = !adopted;
+  if (!adopted) return;
+  find("adopted-text").textContent = model.temporary_library
+    ? `${model.name} was learnt here, and vanishes when the service ends: save it.`
+    : `${model.name} was learnt here. It is in .earmark/models of the library, and in use after a restart.`;
+  find("adopted-leave").textContent = `Back to ${model.first}`;
 }
 
 /** Show a job that was started before the page was opened. */
@@ -128,10 +150,12 @@ export function initJobs() {
   find("tune").onclick = () => start("tune");
   find("train").onclick = () => start("train");
   find("job-stop").onclick = () => stopJob(job.id).catch(sayError);
-  find("job-adopt").onclick = adopt;
+  find("job-adopt").onclick = () => change(() => adoptJob(job.id));
+  find("adopted-leave").onclick = () => change(leaveAdopted);
   find("job-dismiss").onclick = () => {
     job = null;
     draw();
   };
   on(["recordings"], drawSummary);
+  on(["model", "newLabels"], drawModel);
 }

@@ -1,8 +1,8 @@
 // Shortcuts, and the dialog that lists them. Single keys can be switched off (WCAG 2.1.4).
 
-import { deleteEvent, redo, setTag, undo } from "./corrections.js";
+import { deleteEvent, redo, setTag, toggleChecked, undo } from "./corrections.js";
 import { find, make } from "./dom.js";
-import { addAtCursor, chooseNext, moveEdge } from "./events.js";
+import { addAtCursor, chooseNext, moveEdge, nameClass } from "./events.js";
 import { saveEvents } from "./export.js";
 import { toggleWhy } from "./hierarchy.js";
 import { listenTo, loopEvent, seek, togglePlay } from "./player.js";
@@ -40,6 +40,9 @@ const SHORTCUTS = [
   [["Escape"], "Choose no event", () => update({ chosen: null, loop: null })],
   [["y"], "Confirm the tag of the class", needsLabel((label) => setTag(label, true))],
   [["x"], "Reject the tag of the class", needsLabel((label) => setTag(label, false))],
+  [["b"], "Name a new class", nameClass],
+  [["t"], "The tags are right; take it back", () => toggleChecked("tags")],
+  [["i"], "The events are right; take it back", () => toggleChecked("events")],
   [["u"], "Undo (also Ctrl+Z)", undo],
   [["U"], "Redo (also Ctrl+Shift+Z)", redo, { text: "Shift+U" }],
   [["s"], "To the sensitivity", () => find("control-sensitivity").focus()],
@@ -81,7 +84,7 @@ function singleKeys() {
 /** Whether the focused element needs the key itself. */
 function isTaken(target, key) {
   if (target.closest("dialog")) return true;
-  if (target.matches("input[type=number], select, textarea")) return true;
+  if (target.matches("input[type=number], input[type=text], select, textarea")) return true;
   if (target.matches("input[type=range]")) return key.startsWith("Arrow") || ["Home", "End", "PageUp", "PageDown"].includes(key);
   if (target.matches("button, a, summary, input")) return key === " " || key === "Enter";
   return false;

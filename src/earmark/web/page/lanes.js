@@ -9,7 +9,7 @@ import { count, readable } from "./format.js";
 import { chooseEvent } from "./events.js";
 import { listenFrom, loopEvent } from "./player.js";
 import { visibleScores } from "./scores.js";
-import { duration, eventsOf, lanesShown, on, state, update } from "./state.js";
+import { allLabels, duration, eventsOf, isKnown, lanesShown, on, state, update } from "./state.js";
 import { addGestures, onDraw, redraw, secondsPerPixel, timeOf, xOf } from "./timeline.js";
 
 const PAD = 5; // pixels above a score of 1 and below 0
@@ -198,7 +198,7 @@ function layOut() {
     grid.replaceChildren(...rows);
     if (active !== document.activeElement && grid.contains(active)) active.focus();
   }
-  const silent = (state.model?.labels.length ?? 0) - shown.length;
+  const silent = allLabels().length - shown.length;
   const button = find("silent");
   button.hidden = silent === 0 && !state.showSilent;
   button.textContent = state.showSilent
@@ -216,7 +216,7 @@ function describe() {
     const n = eventsOf(lane.label).length;
     const tag = state.corrections.tags[lane.label];
     const threshold = state.thresholds[lane.label];
-    lane.facts.textContent = n ? count(n, "event") : "silent";
+    lane.facts.textContent = n ? count(n, "event") : isKnown(lane.label) ? "silent" : "new class";
     lane.row.classList.toggle("chosen", lane.label === state.label);
     lane.name.setAttribute("aria-pressed", String(lane.label === state.label));
     lane.yes.setAttribute("aria-pressed", String(tag === true));
@@ -413,7 +413,8 @@ export function initLanes() {
     lanes.clear();
     find("lanes").replaceChildren();
   });
-  on(["model", "recording", "detected", "corrections", "label", "showSilent", "thresholds"], layOut);
+  const keys = ["model", "recording", "detected", "corrections", "label", "showSilent", "thresholds"];
+  on([...keys, "newLabels"], layOut);
   onDraw(drawLanes);
 }
 

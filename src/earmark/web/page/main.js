@@ -54,7 +54,7 @@ async function start() {
     find("model-name").textContent = state.model.name;
   });
   const [model] = await Promise.all([getModel(), refreshRecordings()]);
-  update({ model });
+  update({ model, newLabels: model.new_labels });
   await openFirst();
   document.documentElement.dataset.ready = "true";
   performance.mark("earmark-interactive");

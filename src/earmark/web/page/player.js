@@ -126,7 +126,7 @@ export function initPlayer() {
   };
   let source = null;
   on(["recording"], () => {
-    const id = state.recording?.id ?? null;
+    const id = state.recording?.status === "failed" ? null : (state.recording?.id ?? null);
     if (id === source && !audio.error) return; // it may not have been readable before
     source = id;
     audio.pause();

@@ -14,6 +14,7 @@ export async function openRecording(recording) {
   update({ recording, detected: [], thresholds: {}, chosen: null, label: null });
   history.replaceState(null, "", `#${recording.id}`);
   document.title = `${recording.name} · Earmark`;
+  find("save-status").textContent = "";
   if (recording.status !== "ready") return;
   try {
     await Promise.all([refreshEvents(), loadCorrections(recording.id)]);
@@ -77,7 +78,7 @@ async function remove(recording) {
 }
 
 function makeItem(recording) {
-  const { name, uncertainty, status, corrected } = recording;
+  const { name, uncertainty, status, corrected, checked } = recording;
   const facts = [];
   if (status === "working") facts.push(`analysing, ${Math.round(100 * recording.progress)} %`);
   else if (status === "failed") facts.push("failed");
@@ -91,7 +92,7 @@ function makeItem(recording) {
     line.append(meter);
   }
   line.append(facts.join(""));
-  if (corrected) line.append(make("span", { textContent: "✓ corrected" }));
+  if (corrected) line.append(make("span", { textContent: checked ? "✓ checked" : "corrected" }));
   const current = recording.id === state.recording?.id;
   const open = make(
     "button",
@@ -148,10 +149,7 @@ function moveFocus(event) {
 }
 
 function showProgress(recording) {
-  find("recording-facts").textContent =
-    recording.status === "working"
-      ? `analysing, ${Math.round(100 * recording.progress)} %`
-      : recording.detail;
+  find("recording-facts").textContent = `analysing, ${Math.round(100 * recording.progress)} %`;
 }
 
 function drawTitle() {
@@ -160,9 +158,14 @@ function drawTitle() {
   find("workspace").hidden = recording === null;
   find("inspector").hidden = recording?.status !== "ready";
   if (!recording) return;
+  const failed = recording.status === "failed";
+  find("workspace").classList.toggle("failed", failed); // nothing to look at or to play
+  find("recording-failed").hidden = !failed;
+  find("recording-failed").textContent = recording.detail;
   find("recording-name").textContent = recording.name;
+  find("recording-facts").textContent = failed ? "could not be analysed" : "";
   if (recording.status === "ready") find("recording-facts").textContent = length(recording.duration);
-  else showProgress(recording);
+  if (recording.status === "working") showProgress(recording);
 }
 
 function initDrop() {

@@ -1,7 +1,7 @@
 // Frame-level scores of the visible lanes: smallest and largest score per pixel, in tiles.
 
 import { getScores } from "./api.js";
-import { duration, lanesShown, on, state } from "./state.js";
+import { duration, isKnown, lanesShown, on, state } from "./state.js";
 import { Tiles } from "./tiles.js";
 import { redraw, secondsPerPixel } from "./timeline.js";
 
@@ -24,9 +24,9 @@ async function loadTile(id, level, index, signal) {
 function startTiles() {
   tiles?.clear();
   tiles = null;
-  asked = new Set(lanesShown());
+  asked = new Set(lanesShown().filter(isKnown));
   const { recording, model } = state;
-  if (!recording || !model || recording.status === "working") return;
+  if (!model || recording?.status !== "ready") return;
   tiles = new Tiles({
     seconds: POINTS / model.frame_rate,
     bound: BOUND,
@@ -38,7 +38,7 @@ function startTiles() {
 /** The tiles of the view that are here, from left to right; those that are not are fetched. */
 export function visibleScores() {
   if (!tiles) return [];
-  const labels = lanesShown();
+  const labels = lanesShown().filter(isKnown);
   if (labels.some((label) => !asked.has(label))) {
     tiles.clear();
     for (const label of labels) asked.add(label);

@@ -55,7 +55,7 @@ function startTiles() {
   tiles = null;
   overviewDrawn = null;
   const { recording, model } = state;
-  if (!recording || !model || recording.status === "working") return;
+  if (!model || recording?.status !== "ready") return;
   // If it cannot be found, neither can the tiles, and those say so.
   const range = findRange(recording.id, recording.duration, model.tile_seconds).catch(() => [0, 255]);
   tiles = new Tiles({

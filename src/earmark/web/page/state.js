@@ -6,6 +6,7 @@
 
 export const state = {
   model: null, // as in GET /api/model
+  newLabels: [], // classes that were named here and that the model does not know
   recordings: [], // as in GET /api/recordings
   recording: null, // the one that is shown
   view: { start: 0, end: 1 }, // the visible part of it
@@ -15,7 +16,7 @@ export const state = {
   settings: noSettings(),
   detected: [], // events of the settings
   thresholds: {}, // of these, per label
-  corrections: { events: null, tags: {} }, // events: null while none is corrected
+  corrections: noCorrections(),
   chosen: null, // an event of `shownEvents`
   label: null, // the class that is chosen
   showSilent: false,
@@ -24,6 +25,14 @@ export const state = {
 
 const listeners = [];
 let changed = null;
+
+/**
+ * What nobody has corrected: `events` is null while all are as detected, `tags` has label -> whether
+ * it is there, `checked` is what is right and complete: "tags", or "events" and tags.
+ */
+export function noCorrections() {
+  return { events: null, tags: {}, checked: null };
+}
 
 /** Settings that leave everything to the model. */
 export function noSettings() {
@@ -56,9 +65,23 @@ function flush() {
   }
 }
 
-/** The corrected events, or the detected ones if none is corrected; by onset. */
+/** All classes, those of the model first. */
+export const allLabels = () => [...(state.model?.labels ?? []), ...state.newLabels];
+
+/** Whether the model knows a class. */
+export const isKnown = (label) => state.model?.labels.includes(label) ?? false;
+
+let left = { detected: null, tags: null, events: [] };
+
+/** The corrected events, or the detected ones of classes that are not rejected; by onset. */
 export function shownEvents() {
-  return state.corrections.events ?? state.detected;
+  const { detected, corrections } = state;
+  if (corrections.events) return corrections.events;
+  if (left.detected !== detected || left.tags !== corrections.tags) {
+    const events = detected.filter(({ event_label }) => corrections.tags[event_label] !== false);
+    left = { detected, tags: corrections.tags, events };
+  }
+  return left.events;
 }
 
 const none = [];
@@ -80,7 +103,7 @@ export function duration() {
 
 /** The labels that have a lane: those with events or tags, the chosen one, or all. */
 export function lanesShown() {
-  const labels = state.model?.labels ?? [];
+  const labels = allLabels();
   if (state.showSilent) return labels;
   const heard = new Set(shownEvents().map((event) => event.event_label));
   for (const event of state.detected) heard.add(event.event_label);
