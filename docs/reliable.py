@@ -1,6 +1,6 @@
 """Generate what docs/results.md and the model card say about the best detector.
 
-From benchmarks/results/best (runs of best.toml) and benchmarks/results/card.json, both by
+From benchmarks/results/best (runs of best.toml) and src/earmark/models/everyday.json, both by
 `python -m benchmarks.everyday`, from runs of detector.toml, the best detector before, and from
 benchmarks/results/encoder and encoder.json, both by `python -m benchmarks.encoder`.
 """
@@ -8,19 +8,19 @@ benchmarks/results/encoder and encoder.json, both by `python -m benchmarks.encod
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.decoding import BEFORE
 from benchmarks.encoder import CARD as ENCODER_CARD
 from benchmarks.encoder import CONFIGURATION as OF_ENCODER
-from benchmarks.everyday import CARD, CONFIGURATION
+from benchmarks.everyday import CONFIGURATION
 from docs.results import load_results
 from earmark.experiments.run import RunResult
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.model_file import CARD, read_card
 from earmark.inference.tuning import default_rule
 from earmark.metrics.calibration import ReliabilityBin
 from earmark.metrics.report import TextTable
@@ -30,11 +30,7 @@ TUNING = "shared_clip"
 OLD = "8x epochs, wider, self-training"  # of detector.toml
 
 
-@cache
-def card() -> dict[str, Any]:
-    """Return what was measured on the test scenes and on unknown sounds."""
-    measured: dict[str, Any] = json.loads(CARD.read_text())
-    return measured
+card = cache(read_card)  # on the test scenes and on unknown sounds
 
 
 def _run(plan: str, configuration: str) -> RunResult:
