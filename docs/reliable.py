@@ -41,9 +41,9 @@ def steps() -> str:
     """Return the scores on the test scenes, before and after."""
     rows = []
     for title, plan, configuration in (
-        ("before: three teacher models, the rule of 0.5 and 0.1", "detector", OLD),
-        ("first generation, with negatives, new rule", "best", "first generation"),
-        ("second generation, taught the events of the first", "best", CONFIGURATION),
+        ("before: three teacher models, thresholds of 0.5 and 0.1", "detector", OLD),
+        ("first generation, with negatives, new default rule", "best", "first generation"),
+        ("second generation, pseudo-labels from the events of the first", "best", CONFIGURATION),
     ):
         own = _run(plan, configuration).scores
         scores, free = own[TUNING], own["threshold_free"]
@@ -180,8 +180,8 @@ def plot_before_and_after(path: Path) -> None:
             FrameGrid(1 / example["hop"]),
         )
         decoding = Decoding.uniform(labels, **rule)
-        found = example["detected"][TUNING]
-        events = [x for x in decode_events(scores, decoding) if found[x.label]]
+        detected = example["detected"][TUNING]
+        events = [x for x in decode_events(scores, decoding) if detected[x.label]]
         systems[title] = (scores, events)
     reference = [Event(*event) for event in after.example["events"]]
     title = "A scene of real recordings, before and after self-training and new rules"

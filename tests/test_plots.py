@@ -276,8 +276,26 @@ def test_a_class_that_is_not_detected_at_clip_level_is_a_thin_line():
     lines = {line.get_label(): line for line in axes.lines}
     assert lines["dog"].get_linewidth() > lines["siren"].get_linewidth()
     assert lines["dog"].get_xdata().tolist() == pytest.approx([0.04, 0.12])
-    heights = {line.get_ydata()[0] for line in axes.lines if line.get_linestyle() != "-"}
-    assert heights == {0.5, 0.25, 0.6, 0.3}
+    marks = [line for line in axes.lines if line.get_marker() != "None"]
+    assert {mark.get_ydata()[0] for mark in marks} == {0.5, 0.25, 0.6, 0.3}
+
+
+def test_classes_of_one_clip_differ_in_more_than_colour():
+    labels = ("dog", "siren", "bell", "cat")
+    example = {
+        "hop": 0.08,
+        "events": [],
+        "frame_probs": {label: [0.1, 0.9] for label in labels},
+        "thresholds": {"clip": {label: [0.5, 0.25] for label in labels}},
+        "detected": {"clip": dict.fromkeys(labels, True)},
+    }
+    axes = plot_predictions({"single": example}, n_columns=1, tuning="clip").axes[0]
+    curves = [line for line in axes.lines if line.get_label() in labels]
+    assert len({line.get_linestyle() for line in curves}) == len(labels)
+    marks = [line for line in axes.lines if line.get_marker() != "None"]
+    assert len({line.get_marker() for line in marks}) == len(labels)
+    filled = [line.get_markerfacecolor() != "white" for line in marks]
+    assert filled == [True, False] * len(labels)
 
 
 def test_labels_that_look_like_formulas_or_are_hidden_are_drawn_as_they_are(tmp_path):
