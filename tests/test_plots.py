@@ -169,10 +169,12 @@ def test_a_recording_is_drawn_with_frequencies_in_hz_scores_thresholds_and_event
     assert abs(ticks["1 000"] - loudest) <= 1
     assert siren.get_xlim() == (0, 4) and siren.get_xlabel() == "seconds"
     assert figure.get_suptitle() == r"a \$ b"
-    heights = [line.get_ydata()[0] for line in dog.lines if line.get_label() == "threshold"]
-    assert heights == [detector.bundle.decoding["dog"].threshold]
+    heights = {line.get_label(): line.get_ydata()[0] for line in dog.lines}
+    rule = detector.bundle.decoding["dog"]
+    assert heights == {"threshold": rule.threshold, "low threshold": rule.low_threshold}
+    assert len({line.get_linestyle() for line in dog.lines}) == 2
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert sorted(names) == ["frame-level score", "reference", "threshold"]
+    assert sorted(names) == ["frame-level score", "low threshold", "reference", "threshold"]
     part = detector.plot(wave, 16000, classes=["dog"], span=(1.0, 2.5))
     assert part.axes[0].get_xlim() == (1.0, 2.5)
     with pytest.raises(SettingError, match="a part of the recording, from 0 to 4 s"):
@@ -254,6 +256,13 @@ def test_the_history_marks_its_best_epoch(tmp_path):
     assert lines["training"].get_ydata().tolist() == [0.7, 0.5, 0.3]
     assert lines["validation"].get_ydata().tolist() == [0.6, 0.4, 0.5]
     assert np.ravel(lines["lowest"].get_data()).tolist() == [2, 0.4]
+
+
+def test_a_system_without_any_false_event_has_an_axis_and_whole_points():
+    points = [RecallPoint(x, per_minute=0.0, recordings=0.0, clip_recall=x) for x in (0.2, 0.9)]
+    axes = plot_false_events({"mine": points}).axes[0]
+    low, high = axes.get_xlim()
+    assert low < 0 < high and high > 0.5
 
 
 def test_every_run_is_a_dot_and_every_configuration_a_line_at_its_mean():

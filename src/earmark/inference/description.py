@@ -235,7 +235,7 @@ def _tuning(tuning: Mapping[str, Any]) -> str:
         return f"{tuning.get('supervision', 'none')}: how is not recorded"
     text = (
         f"{tuning['n_clips']:,} clips, {tuning['supervision']} labels, for "
-        f"{tuning['objective'].replace('_', ' ')}: {tuning['score']:.3f}"
+        f"{tuning['objective'].replace('f_measure', 'F1').replace('_', ' ')}: {tuning['score']:.3f}"
     )
     ece = tuning.get("calibration", {}).get("ece")
     return text + (f"; calibration error of scores {ece:.3f}" if ece is not None else "")

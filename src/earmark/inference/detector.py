@@ -464,7 +464,7 @@ class Detector:
             reference,
             events,
             spectrogram=spectrogram(blocks, features, *(span or ())),
-            thresholds={label: decoding[label].threshold for label in shown},
+            thresholds=decoding.select(shown).thresholds(),
             title=title,
             span=span,
         )

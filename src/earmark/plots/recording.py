@@ -2,7 +2,7 @@
 
 Conventions: the horizontal axis is seconds from the start of the recording; frequencies are in Hz.
 Reference events are shaded areas, estimated events are bars above the scores, thresholds are dotted
-lines: they differ in form, so that a grey print shows them as well.
+and dashed lines: they differ in form, so that a grey print shows them as well.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -78,7 +78,7 @@ def plot_detections(
     reference: Sequence[Event] = (),
     *,
     spectrogram: Spectrogram | None = None,
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, tuple[float, float]] | None = None,
     title: str = "",
     span: tuple[float, float] | None = None,
 ) -> "Figure":
@@ -88,7 +88,7 @@ def plot_detections(
         systems: title -> its scores, of the same classes, and the events that it detected.
         reference: the events that are there.
         spectrogram: of the recording, drawn above the scores.
-        thresholds: label -> the score above which a frame starts an event.
+        thresholds: label -> the score that an event must reach, and the one that it must keep.
         title: of the figure.
         span: the part to draw, in seconds; by default the whole recording.
 
@@ -114,7 +114,10 @@ def plot_detections(
             style: dict[str, Any] = {"baseline": None, "color": BLUE, "lw": 1}
             axes.stairs(values, scores.edges, label="frame-level score", **style)
             if thresholds is not None:
-                axes.axhline(thresholds[label], color=INK, lw=0.8, ls=":", label="threshold")
+                high, low = thresholds[label]
+                axes.axhline(high, color=INK, lw=0.8, ls=":", label="threshold")
+                if low < high:
+                    axes.axhline(low, color=INK, lw=0.8, ls="--", label="low threshold")
             for event in (event for event in estimate if event.label == label):
                 times = [event.onset, event.offset]
                 axes.plot(

@@ -151,12 +151,14 @@ def plot_false_events(
         for point in points[:: max(1, len(points) // 8)]:
             at = (point.per_minute, point.clip_recall)
             axes.annotate(
-                f"{point.setting:.2g}", at, (4, -10), textcoords="offset points", fontsize=7
+                f"{point.setting:.3g}", at, (4, -10), textcoords="offset points", fontsize=7
             )
+    most = max((point.per_minute for points in curves.values() for point in points), default=0.0)
+    most = most if most > 0 else 1.0  # any will do without false events
     axes.set(
         xlabel=f"false events per minute of {minutes}",
         ylabel="recall",
-        xlim=(0, None),
+        xlim=(-0.02 * most, 1.05 * most),  # points at 0 are whole
         ylim=(0, 1.02),
         title=f"false events against recall; numbers: {setting}",
     )

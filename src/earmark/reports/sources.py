@@ -56,7 +56,7 @@ class Material:
         systems: what is compared with it; clips are shown of the first.
         recordings: file name -> its sound, of those that are there.
         frame_scores: file name -> frame-level scores of the first system, as far as known.
-        thresholds: label -> threshold of its frames, if there is a detector.
+        thresholds: label -> threshold and low threshold of its frames, if there is a detector.
         about: the model in few words: name of a part -> what is to say of it.
         settings: section -> setting -> value.
         history: table of the epochs of a training.
@@ -72,7 +72,7 @@ class Material:
     systems: Sequence[SystemOutput]
     recordings: Mapping[str, Recording]
     frame_scores: Mapping[str, FrameScores] = field(default_factory=dict)
-    thresholds: Mapping[str, float] | None = None
+    thresholds: Mapping[str, tuple[float, float]] | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     history: Path | None = None
@@ -211,7 +211,7 @@ def read_run(
         systems=[system],
         recordings=recordings,
         frame_scores=scores,
-        thresholds={label: decoding[label].threshold for label in labels},
+        thresholds=decoding.thresholds(),
         about=summarise_bundle(about, name_preset(about)),
         settings=settings,
         history=run / HISTORY if (run / HISTORY).exists() else None,
