@@ -20,12 +20,13 @@ from earmark.audio.encode import write_audio
 from earmark.audio.waveform import Waveform
 from earmark.data.features import FeatureConfig
 from earmark.data.store import FeatureStore, build_store
+from earmark.errors import DataError
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, decode_events
 from earmark.inference.detector import Detector
 from earmark.metrics.segment import segment_scores
-from earmark.plots.figure import BLUE, RED, new_figure, save
+from earmark.plots.figure import INK, line_style, new_figure, save
 
 PICTURE = Path("docs/images/growth.png")
 MINUTES = (1, 10, 60, 6 * 60, 24 * 60)
@@ -42,8 +43,7 @@ def run(shared: Path) -> str:
     length = {minutes: measure_at("length", minutes) for minutes in MINUTES}
     clips = {count: measure_at("clips", count) for count in CLIPS}
     classes = {count: measure_at("classes", count) for count in CLASSES}
-    draw(length, clips, classes)
-    return "\n\n".join(
+    text = "\n\n".join(
         [
             "Every point is a separate process; time is the CPU time of all its threads.",
             f"![Time and memory against length, clips and classes](images/{PICTURE.name})",
@@ -61,6 +61,8 @@ def run(shared: Path) -> str:
             table(classes, {"classes": "{:,}"}, ["predict s", "decode s", "metrics s"]),
         ]
     )
+    draw(text, PICTURE)
+    return text
 
 
 def table(series: Series, first: dict[str, str], columns: list[str]) -> str:
@@ -76,28 +78,45 @@ def table(series: Series, first: dict[str, str], columns: list[str]) -> str:
     return "\n".join(rows)
 
 
-def draw(length: Series, clips: Series, classes: Series) -> None:
-    """Plot time and memory against each of the three."""
+def read_series(text: str, name: str) -> Series:
+    """Return what `table` wrote, of the table whose first column has this name."""
+    _, head, rest = text.partition(f"| {name} |")
+    first, _, *rows = rest.partition("\n\n")[0].splitlines()
+    columns = [column.strip() for column in first.strip(" |").split("|")]
+    series = {}
+    for row in rows:
+        at, *cells = (float(cell.replace(",", "")) for cell in row.strip(" |").split("|"))
+        series[int(at)] = dict(zip(columns, cells, strict=True))
+    if not (head and series):
+        raise DataError(f"There is no table of {name}; make bench ONLY=growth measures it.")
+    return series
+
+
+def draw(text: str, path: Path) -> None:
+    """Plot time and memory of the three tables in a text, such as the page that has them."""
     figure = new_figure(figsize=(10, 5.5))
     axes = figure.subplots(2, 3)
-    columns: list[tuple[str, Series, list[str]]] = [
-        ("minutes of recording", length, ["seconds"]),
-        ("clips in the store", clips, ["build s", "open s"]),
-        ("classes", classes, ["predict s", "decode s", "metrics s"]),
+    columns = [
+        ("minutes of recording", read_series(text, "minutes"), ["seconds"]),
+        ("clips in the store", read_series(text, "clips"), ["build s", "open s"]),
+        ("classes", read_series(text, "classes"), ["predict s", "decode s", "metrics s"]),
     ]
     for column, (name, series, times) in enumerate(columns):
         for number, what in enumerate(times):
-            style = ["-o", "--s", ":^"][number]
+            style = line_style(number) | {"marker": "os^"[number]}
             values = [figures[what] for figures in series.values()]
-            axes[0, column].loglog(list(series), values, style, color=BLUE, label=what)
-        axes[0, column].legend(frameon=False)
+            label = what.removesuffix(" s")
+            axes[0, column].loglog(list(series), values, label=label, **style)
+        if len(times) > 1:
+            axes[0, column].legend(frameon=False)
         memory = [figures["memory MB"] for figures in series.values()]
-        axes[1, column].semilogx(list(series), memory, "-o", color=RED)
+        axes[1, column].semilogx(list(series), memory, "-o", color=INK)
         axes[1, column].set_ylim(0, 1.15 * max(memory))
         axes[1, column].set_xlabel(name)
     axes[0, 0].set_ylabel("CPU seconds")
     axes[1, 0].set_ylabel("peak memory, MB")
-    save(figure, PICTURE)
+    figure.suptitle("Time and memory of a process, by what it has to do", fontsize="medium")
+    save(figure, path)
 
 
 def measure_at(name: str, count: int) -> Figures:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks import growth
 from docs import (
     architecture,
     card,
@@ -94,6 +95,11 @@ def gradient_figure(path: Path) -> None:
     save(plot_gradients(x, weights), path)
 
 
+def growth_figure(path: Path) -> None:
+    """Draw what `make bench ONLY=growth` measured, from the tables of docs/speed.md."""
+    growth.draw((REPO / "docs" / "speed.md").read_text(), path)
+
+
 @cache
 def _demo() -> Path:
     """Run the demo once, in a temporary folder that is kept."""
@@ -163,6 +169,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
 FIGURES: dict[str, Callable[[Path], None]] = {
     "docs/images/architecture.png": architecture.draw,
     "docs/images/gradients.png": gradient_figure,
+    "docs/images/growth.png": growth_figure,
     "docs/images/page.png": page.draw,
     "docs/images/detection.png": demo_figure,
     "docs/images/hierarchy.png": demo_figure,

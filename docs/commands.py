@@ -2,14 +2,19 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
 from docs.tables import text_table
 from earmark.cli import app
-from earmark.cli.app import list_registries
+from earmark.cli.help import (
+    argument_name,
+    default_text,
+    list_registries,
+    option_names,
+    usage_name,
+)
 
 
 def command_list() -> str:
@@ -28,8 +33,7 @@ def command_tables() -> str:
     parts = []
     for name, command in _commands():
         arguments = [x for x in command.params if x.param_type_name == "argument"]
-        words = [_argument(x) if x.required else f"[{_argument(x)}]" for x in arguments]
-        usage = " ".join(["earmark", name, "[OPTIONS]", *words])
+        usage = " ".join(["earmark", name, "[OPTIONS]", *map(usage_name, arguments)])
         text = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
         parts.append(f"## earmark {name}\n\n{text}\n\n    {usage}\n\n{_options(command.params)}")
     return "\n".join(parts)
@@ -60,35 +64,15 @@ def _meaning(param: Any) -> str:
 
 def _names(param: Any) -> str:
     """Return how an option is written, with its value, or an argument."""
-    if param.param_type_name == "argument":
-        text = _argument(param)
-        # Dialects differ in how a pipe within backticks is escaped in a table.
-        return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
-    names = [*param.opts, *param.secondary_opts]
-    value = "" if param.is_flag else f" {_value(param)}"
-    return ", ".join(f"`{name}{value}`" for name in names)
-
-
-def _argument(param: Any) -> str:
-    text = param.metavar or param.name.upper()
-    return f"{text}..." if param.nargs == -1 and not text.endswith("...") else text
-
-
-def _value(param: Any) -> str:
-    if param.metavar:
-        return str(param.metavar)
-    kind = param.type_descriptor.annotation
-    kind = getattr(kind, "__args__", (kind,))[0]
-    value = {Path: "PATH", int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
-    return " ".join([value] * param.nargs)
+    if param.param_type_name == "option":
+        return f"`{option_names(param)}`"
+    text = argument_name(param)
+    # Dialects differ in how a pipe within backticks is escaped in a table.
+    return f"<code>{text.replace('|', '&#124;')}</code>" if "|" in text else f"`{text}`"
 
 
 def _default(param: Any) -> str:
     if param.required:
         return "required"
-    if isinstance(param.default, bool):  # a flag; one with a negation is on
-        return f"`{param.opts[0]}`" if param.default else ""
-    if param.default is None or param.default in ("", (), []):
-        return ""
-    values = param.default if isinstance(param.default, list | tuple) else [param.default]
-    return f"`{' '.join(map(str, values))}`"
+    text = default_text(param)
+    return f"`{text}`" if text else ""

@@ -17,9 +17,9 @@ COMMANDS = (
     "earmark train --train clips/weak.tsv --audio clips/audio --out run "
     "--set features.sample_rate=8000 --set model.channels=[8,8,16,16] --set training.batch_size=8 "
     "--set training.max_epochs=15 --set training.learning_rate=0.004 --set training.threads=1",
-    "earmark detect new/audio --model run/model.earmark --out found.csv --score --scores scores "
+    "earmark detect new/audio --model run/model.earmark --out estimate.csv --score --scores scores "
     "--plot pictures",
-    "earmark evaluate new/strong.tsv found.csv --scores scores --plots figures",
+    "earmark evaluate new/strong.tsv estimate.csv --scores scores --plots figures",
     "earmark plot new/audio/scene_00007.wav --model run/model.earmark --reference new/strong.tsv "
     "--out plot.png",
 )

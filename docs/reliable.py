@@ -1,6 +1,6 @@
 """Generate what docs/results.md and the model card say about the best detector.
 
-From benchmarks/results/best (runs of best.toml) and benchmarks/results/card.json, both by
+From benchmarks/results/best (runs of best.toml) and src/earmark/models/everyday.json, both by
 `python -m benchmarks.everyday`, from runs of detector.toml, the best detector before, and from
 benchmarks/results/encoder and encoder.json, both by `python -m benchmarks.encoder`.
 """
@@ -8,19 +8,19 @@ benchmarks/results/encoder and encoder.json, both by `python -m benchmarks.encod
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.decoding import BEFORE
 from benchmarks.encoder import CARD as ENCODER_CARD
 from benchmarks.encoder import CONFIGURATION as OF_ENCODER
-from benchmarks.everyday import CARD, CONFIGURATION
+from benchmarks.everyday import CONFIGURATION
 from docs.results import load_results
 from earmark.experiments.run import RunResult
 from earmark.formats.events import Event
 from earmark.frames import FrameGrid, FrameScores
 from earmark.inference.decoding import Decoding, decode_events
+from earmark.inference.model_file import CARD, read_card
 from earmark.inference.tuning import default_rule
 from earmark.metrics.calibration import ReliabilityBin
 from earmark.metrics.report import TextTable
@@ -30,11 +30,7 @@ TUNING = "shared_clip"
 OLD = "8x epochs, wider, self-training"  # of detector.toml
 
 
-@cache
-def card() -> dict[str, Any]:
-    """Return what was measured on the test scenes and on unknown sounds."""
-    measured: dict[str, Any] = json.loads(CARD.read_text())
-    return measured
+card = cache(read_card)  # on the test scenes and on unknown sounds
 
 
 def _run(plan: str, configuration: str) -> RunResult:
@@ -45,9 +41,9 @@ def steps() -> str:
     """Return the scores on the test scenes, before and after."""
     rows = []
     for title, plan, configuration in (
-        ("before: three teacher models, the rule of 0.5 and 0.1", "detector", OLD),
-        ("first generation, with negatives, new rule", "best", "first generation"),
-        ("second generation, taught the events of the first", "best", CONFIGURATION),
+        ("before: three teacher models, thresholds of 0.5 and 0.1", "detector", OLD),
+        ("first generation, with negatives, new default rule", "best", "first generation"),
+        ("second generation, pseudo-labels from the events of the first", "best", CONFIGURATION),
     ):
         own = _run(plan, configuration).scores
         scores, free = own[TUNING], own["threshold_free"]
@@ -184,8 +180,8 @@ def plot_before_and_after(path: Path) -> None:
             FrameGrid(1 / example["hop"]),
         )
         decoding = Decoding.uniform(labels, **rule)
-        found = example["detected"][TUNING]
-        events = [x for x in decode_events(scores, decoding) if found[x.label]]
+        detected = example["detected"][TUNING]
+        events = [x for x in decode_events(scores, decoding) if detected[x.label]]
         systems[title] = (scores, events)
     reference = [Event(*event) for event in after.example["events"]]
     title = "A scene of real recordings, before and after self-training and new rules"

@@ -134,7 +134,7 @@ def test_models_become_one_that_detect_tune_and_info_take(home):
     alone, both = (run("detect", file, "-m", x, cwd=home).stdout for x in (model, "both.earmark"))
     assert alone == both  # the mean of a network with itself
     text = run("info", "both.earmark", "--details", cwd=home).stdout
-    assert text.startswith("both.earmark: 2 classes, 2 net")
+    assert text.startswith("both.earmark\n2 classes, 2 net")
     done = run("ensemble", model, model, "--out", "tuned.earmark", *table, cwd=home)
     assert done.stdout.startswith("tuned.earmark: 2 networks; tuned from weak labels")
     about = json.loads(run("info", "tuned.earmark", "--json", cwd=home).stdout)

@@ -1,6 +1,7 @@
 """Help, info and tables fit 80 columns, and nothing of them is cut off."""
 
 import io
+import json
 import re
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from earmark.data.findings import render
 from earmark.data.manifest import Manifest
 from earmark.errors import BundleError
 from earmark.inference.description import describe_bundle, one_screen, summarise_bundle
-from earmark.inference.model_file import BUNDLED, find_model, load_bundle
+from earmark.inference.model_file import BUNDLED, find_model, load_bundle, read_card
 from earmark.training.settings import PRESETS, name_preset
 
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands]
@@ -35,7 +36,18 @@ def test_help_at_80_columns_is_whole(command):
     assert max(map(len, text.splitlines())) <= 80
     assert "\u2026" not in text
     # What remains of three dots says that an argument may be repeated.
-    assert "..." not in re.sub(r"[\]}>A-Z]\.\.\.|[a-z]\.\.\.(?= <)", "", text)
+    assert "..." not in re.sub(r"[\]A-Z]\.\.\.", "", text)
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_help_says_what_to_type_for_a_value_and_names_no_type_of_python(command):
+    params = get_command(app).commands[command].params
+    values = [x for x in params if not getattr(x, "is_flag", False)]
+    assert [x.name for x in values if not re.fullmatch(r"[A-Z][A-Z |=.]*", x.metavar or "")] == []
+    text = printed(command, "--help")
+    assert not re.search(r"<[a-z]|x>=|[{}]", text)
+    for param in values:
+        assert f"{param.opts[-1]} {param.metavar}" in text or f"  {param.metavar}" in text
 
 
 def test_names_in_help_stay_on_one_line():
@@ -73,14 +85,46 @@ def test_info_fits_one_screen_and_names_classes_preset_decision_and_scores():
     text = printed("info")
     assert text == printed("info", "everyday")
     lines = text.splitlines()
-    assert len(lines) <= 30 and max(map(len, lines)) <= 80
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
     bundle = load_bundle(BUNDLED)
     flat = " ".join(text.split())
     for label in bundle.labels:
         assert f"{label} {bundle.training['classes'][label]['f1']:.2f}" in flat
-    for part in ("preset best", "threshold 0.2", "mAP 0.870", "500 clips, weak labels", "6.40 per"):
+    for part in ("preset best", "threshold 0.2", "mAP 0.870", "500 clips, weak labels"):
         assert part in flat
+    scores = read_card()["intervals"]
+    own, false = scores["event"]["f_measure"]["f_measure"], scores["false_events"]["false_events"]
+    assert f"event F1 {own['value']:.2f} [{own['low']:.2f}, {own['high']:.2f}]" in flat
+    assert f"{false['per_minute']['value']:.1f} [" in flat and "(--details) attribution" in flat
     assert "freesound.org" not in text
+
+
+def test_the_scores_of_the_card_are_those_of_the_bundled_model_alone(tmp_path):
+    copy = tmp_path / "copy.earmark"
+    copy.write_bytes(BUNDLED.read_bytes())
+    text = printed("info", str(copy))
+    assert "unseen scenes" not in text and "6.40 per minute" in text
+    assert "card" not in json.loads(printed("info", str(copy), "--json"))
+    assert json.loads(printed("info", "--json"))["card"] == read_card()
+
+
+def test_the_details_of_a_model_fit_80_columns_and_name_every_setting():
+    path, *lines = printed("info", "--details").splitlines()
+    assert path == str(BUNDLED) and max(map(len, lines)) <= 80
+    flat = " ".join(" ".join(lines).split())
+    for part in (
+        "settings.training.learning_rate=0.001",
+        "false_events.curve=11 points",
+        "pools=((2, 2), (1, 2), (1, 2), (1, 1))",
+        "class threshold low median min_duration max_gap clip",
+    ):
+        assert part in flat
+    long = "a_label_of_more_than_twenty_letters"
+    about = load_bundle(BUNDLED).describe()
+    rule = about["decoding"]["dog"] | {"segment": 1.0}
+    about |= {"labels": [long], "decoding": {long: rule}}
+    about["training"] = about["training"] | {"classes": None}
+    assert max(map(len, describe_bundle(about).splitlines())) <= 80
 
 
 def test_the_attribution_is_printed_on_request():

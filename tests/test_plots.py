@@ -169,10 +169,12 @@ def test_a_recording_is_drawn_with_frequencies_in_hz_scores_thresholds_and_event
     assert abs(ticks["1 000"] - loudest) <= 1
     assert siren.get_xlim() == (0, 4) and siren.get_xlabel() == "seconds"
     assert figure.get_suptitle() == r"a \$ b"
-    heights = [line.get_ydata()[0] for line in dog.lines if line.get_label() == "threshold"]
-    assert heights == [detector.bundle.decoding["dog"].threshold]
+    heights = {line.get_label(): line.get_ydata()[0] for line in dog.lines}
+    rule = detector.bundle.decoding["dog"]
+    assert heights == {"threshold": rule.threshold, "low threshold": rule.low_threshold}
+    assert len({line.get_linestyle() for line in dog.lines}) == 2
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert sorted(names) == ["frame-level score", "reference", "threshold"]
+    assert sorted(names) == ["frame-level score", "low threshold", "reference", "threshold"]
     part = detector.plot(wave, 16000, classes=["dog"], span=(1.0, 2.5))
     assert part.axes[0].get_xlim() == (1.0, 2.5)
     with pytest.raises(SettingError, match="a part of the recording, from 0 to 4 s"):
@@ -256,6 +258,13 @@ def test_the_history_marks_its_best_epoch(tmp_path):
     assert np.ravel(lines["lowest"].get_data()).tolist() == [2, 0.4]
 
 
+def test_a_system_without_any_false_event_has_an_axis_and_whole_points():
+    points = [RecallPoint(x, per_minute=0.0, recordings=0.0, clip_recall=x) for x in (0.2, 0.9)]
+    axes = plot_false_events({"mine": points}).axes[0]
+    low, high = axes.get_xlim()
+    assert low < 0 < high and high > 0.5
+
+
 def test_every_run_is_a_dot_and_every_configuration_a_line_at_its_mean():
     runs = {"single": [0.5, 0.6], "hierarchical": [0.4]}
     axes = plot_runs({"F1": runs}).axes[0]
@@ -276,8 +285,26 @@ def test_a_class_that_is_not_detected_at_clip_level_is_a_thin_line():
     lines = {line.get_label(): line for line in axes.lines}
     assert lines["dog"].get_linewidth() > lines["siren"].get_linewidth()
     assert lines["dog"].get_xdata().tolist() == pytest.approx([0.04, 0.12])
-    heights = {line.get_ydata()[0] for line in axes.lines if line.get_linestyle() != "-"}
-    assert heights == {0.5, 0.25, 0.6, 0.3}
+    marks = [line for line in axes.lines if line.get_marker() != "None"]
+    assert {mark.get_ydata()[0] for mark in marks} == {0.5, 0.25, 0.6, 0.3}
+
+
+def test_classes_of_one_clip_differ_in_more_than_colour():
+    labels = ("dog", "siren", "bell", "cat")
+    example = {
+        "hop": 0.08,
+        "events": [],
+        "frame_probs": {label: [0.1, 0.9] for label in labels},
+        "thresholds": {"clip": {label: [0.5, 0.25] for label in labels}},
+        "detected": {"clip": dict.fromkeys(labels, True)},
+    }
+    axes = plot_predictions({"single": example}, n_columns=1, tuning="clip").axes[0]
+    curves = [line for line in axes.lines if line.get_label() in labels]
+    assert len({line.get_linestyle() for line in curves}) == len(labels)
+    marks = [line for line in axes.lines if line.get_marker() != "None"]
+    assert len({line.get_marker() for line in marks}) == len(labels)
+    filled = [line.get_markerfacecolor() != "white" for line in marks]
+    assert filled == [True, False] * len(labels)
 
 
 def test_labels_that_look_like_formulas_or_are_hidden_are_drawn_as_they_are(tmp_path):

@@ -66,7 +66,8 @@ def test_the_wheel_contains_the_package_its_model_and_the_type_marker(wheel):
     package = Path(earmark.__file__).parent
     modules = {path.relative_to(package.parent).as_posix() for path in package.rglob("*.py")}
     assert modules <= names
-    assert {"earmark/models/everyday.earmark", "earmark/py.typed"} <= names
+    models = {f"earmark/models/everyday.{suffix}" for suffix in ("earmark", "json")}
+    assert models | {"earmark/py.typed"} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"earmark"}
 
 

@@ -12,17 +12,19 @@ import re
 import stat
 import sys
 import warnings
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
+from earmark.cli.help import HelpCommand
 from earmark.errors import EarmarkError, EarmarkWarning, printable
 from earmark.runtime.cores import limit_spinning
 from earmark.runtime.extensions import import_extensions
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 PIPE_CLOSED = 141  # exit code, as of a command that SIGPIPE ended
 # What a reader of the help looks for, in this order; commands that are not listed come last.
 ORDER = (
@@ -61,7 +63,15 @@ class Commands(TyperGroup):
             )
 
 
-app = typer.Typer(
+class App(typer.Typer):
+    """The application, whose commands have a help of `HelpCommand`."""
+
+    def command(self, *names: Any, **settings: Any) -> Callable[[Function], Function]:
+        """Return a decorator that makes a function a command."""
+        return super().command(*names, **{"cls": HelpCommand, **settings})
+
+
+app = App(
     name="earmark",
     cls=Commands,
     help="Learn from clip tags alone when each sound happens.",
@@ -71,14 +81,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 logger = logging.getLogger("earmark")
-HYPHEN = "\u2011"  # at which no line is broken
 _IN_JSON = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 AudioOption = Annotated[
-    Path | None, typer.Option("--audio", help="Folder of the recordings that the table names.")
+    Path | None,
+    typer.Option(
+        "--audio", metavar="FOLDER", help="Folder of the recordings that the table names."
+    ),
 ]
 ValidAudioOption = Annotated[
-    Path | None, typer.Option(help="Folder of the validation recordings, if it is another one.")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Folder of the validation recordings, if it is another one."
+    ),
 ]
 GroupOption = Annotated[
     str | None,
@@ -101,58 +116,64 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BundledOption = Annotated[
     Path | None,
     typer.Option(
-        "--model", "-m", help="Model file; by default everyday, the bundled pretrained model."
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="Model file; by default everyday, the bundled pretrained model.",
     ),
 ]
 ModelOption = Annotated[
-    Path, typer.Option("--model", "-m", help="Model file, from earmark train, or everyday.")
+    Path,
+    typer.Option(
+        "--model", "-m", metavar="MODEL", help="Model file, from earmark train, or everyday."
+    ),
 ]
 EncoderOption = Annotated[
     Path | None,
-    typer.Option("--encoder", help="Where the model's encoder is, if it was moved."),
+    typer.Option(
+        "--encoder", metavar="FILE", help="Where the model's encoder is, if it was moved."
+    ),
 ]
 DeviceOption = Annotated[
-    str, typer.Option("--device", help="Where networks run: auto, cpu, cuda or cuda:1.")
+    str,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Where networks run: auto, cpu, cuda or cuda:1."
+    ),
+]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", metavar="N", help="Threads to use; 0 is one per core.")
+]
+ClassesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--classes",
+        metavar="CLASSES",
+        help="Only events of these classes, separated by commas; may be repeated.",
+    ),
+]
+SensitivityOption = Annotated[
+    str,
+    typer.Option(
+        "--sensitivity",
+        metavar="LEVEL",
+        help="low, normal, high or a number: higher misses fewer events and makes more false ones.",
+    ),
+]
+MinScoreOption = Annotated[
+    float,
+    typer.Option(
+        "--min-score", metavar="SCORE", help="Leave out events with a lower score, from 0 to 1."
+    ),
 ]
 SchedulerOption = Annotated[
     str | None,
     typer.Option(
         "--scheduler",
+        metavar="CLUSTER",
         help="Dask cluster to compute on: local, local:4 (worker processes), or the address of its "
         "scheduler, such as tcp://host:8786; needs the extra cluster (docs/scale.md).",
     ),
 ]
-
-
-class RegistryCommand(TyperCommand):
-    """A command whose help lists registries, which are imported when the help is shown.
-
-    In the help of an option, "{package.module:NAME}" stands for the keys of that dict.
-    """
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        options: list[Any] = [option for option in self.params if getattr(option, "help", None)]
-        for option in options:
-            # A name such as emsi-like stays on one line: its hyphens are others for a moment.
-            option.help = re.sub(r"(?<=\w)-(?=\w)", HYPHEN, list_registries(option.help))
-        super().format_help(ctx, formatter)
-        formatter.buffer = [part.replace(HYPHEN, "-") for part in formatter.buffer]
-        for option in options:
-            option.help = option.help.replace(HYPHEN, "-")
-
-
-def list_registries(text: str) -> str:
-    """Return a help text with the keys of each "{package.module:NAME}" in its place.
-
-    >>> list_registries("One of {earmark.training.config:SCHEDULES}.")
-    'One of constant, cosine, plateau, exponential.'
-    """
-
-    def names(match: re.Match[str]) -> str:
-        return ", ".join(getattr(import_module(match[1]), match[2]))
-
-    return re.sub(r"\{([\w.]+):(\w+)\}", names, text)
 
 
 class _StderrHandler(logging.Handler):

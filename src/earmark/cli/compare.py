@@ -9,7 +9,6 @@ import typer
 from earmark.cli.app import (
     DeviceOption,
     JsonOption,
-    RegistryCommand,
     SchedulerOption,
     app,
     logger,
@@ -22,28 +21,38 @@ from earmark.errors import printable
 @app.command()
 def compare(
     plan: Annotated[
-        Path, typer.Argument(help="TOML file with tables, settings, configurations and seeds.")
+        Path,
+        typer.Argument(
+            metavar="PLAN", help="TOML file with tables, settings, configurations and seeds."
+        ),
     ],
     data: Annotated[
-        Path | None, typer.Option(help="Folder of the tables; by default that of the plan.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the tables; by default that of the plan."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for results and tables.")] = Path(
-        "comparison"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder for results and tables.")
+    ] = Path("comparison"),
     work: Annotated[
-        Path | None, typer.Option(help="Folder for features and models; by default OUT/work.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder for features and models; by default work/ below --out."
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; by default one per core.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Runs at a time; by default one per core."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Override in all configurations, such as training.max_epochs=1."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override in all configurations, such as training.max_epochs=1.",
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs per configuration at most.")
+        int | None, typer.Option(min=1, metavar="N", help="Runs per configuration at most.")
     ] = None,
     device: DeviceOption = "auto",
     validation: Annotated[
@@ -94,21 +103,28 @@ def compare(
     console.print(Markdown(printable(verdicts)))
 
 
-@app.command(cls=RegistryCommand)
+@app.command()
 def recipe(
-    task: Annotated[str, typer.Argument(help="dcase2017")],
-    lists: Annotated[Path, typer.Option(help="Folder of the official lists.")],
-    audio: Annotated[Path | None, typer.Option(help="Folder of the clips.")] = None,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Whose lists they are: dcase2017.")],
+    lists: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the official lists.")],
+    audio: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the clips.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for tables, results and models.")
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="Folder for tables, results and models."),
     ] = None,
     table: Annotated[
-        int, typer.Option(min=2, max=3, help="2: pooling functions; 3: the systems of others.")
+        int,
+        typer.Option(
+            min=2, max=3, metavar="N", help="2: pooling functions; 3: the systems of others."
+        ),
     ] = 2,
     configurations: Annotated[
         list[str] | None,
         typer.Option(
             "--configuration",
+            metavar="NAME",
             help="Such as 'linear, hierarchical', or with --table 3 also "
             "{earmark.experiments.table3:PUBLISHED_SYSTEMS}; may be repeated; by default all.",
         ),
@@ -119,19 +135,24 @@ def recipe(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --table 3: print what it costs, and stop.")
     ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Runs per configuration.")] = 1,
     preset: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="With --table 2: one of {earmark.training.settings:PRESETS} whose network has a "
             "pooling function; by default paper.",
         ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override, such as training.max_epochs=20; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override, such as training.max_epochs=20; may be repeated.",
+        ),
     ] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, metavar="N", help="Runs at a time.")] = 1,
     device: DeviceOption = "auto",
     as_json: JsonOption = False,
 ) -> None:

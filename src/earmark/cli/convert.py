@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import RegistryCommand, app, logger, print_text
+from earmark.cli.app import app, logger, print_text
 
 
-@app.command(cls=RegistryCommand)
+@app.command()
 def convert(
     source: Annotated[
         Path, typer.Argument(metavar="IN", help="File of events, or a folder of such files.")
@@ -25,14 +25,21 @@ def convert(
     format: Annotated[
         str | None,
         typer.Option(
+            metavar="FORMAT",
             help="Format of OUT: {earmark.formats.registry:EVENT_FORMATS}; by default by its "
-            "suffix."
+            "suffix.",
         ),
     ] = None,
     source_format: Annotated[
-        str | None, typer.Option("--from", help="Format of IN, if its suffix does not say.")
+        str | None,
+        typer.Option("--from", metavar="FORMAT", help="Format of IN, if its suffix does not say."),
     ] = None,
-    decimals: Annotated[int, typer.Option(min=1, max=9, help="Of onsets and offsets.")] = 6,
+    decimals: Annotated[
+        int,
+        typer.Option(
+            min=1, max=9, metavar="N", help="Decimals of onsets and offsets, from 1 to 9."
+        ),
+    ] = 6,
     absolute_time: Annotated[
         bool,
         typer.Option("--absolute-time", help="Add date and time, from the names of recordings."),

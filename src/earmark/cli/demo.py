@@ -19,8 +19,12 @@ columns filename and event_labels, one row per clip, labels separated by commas:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for all results.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="Of the scenes and of the training.")] = 0,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for all results.")] = Path(
+        "demo"
+    ),
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Seed of the scenes and of the training.")
+    ] = 0,
     device: DeviceOption = "auto",
 ) -> None:
     """Train on synthetic scenes, detect events in new ones, score and plot the result."""

@@ -8,11 +8,14 @@ import typer
 
 from earmark.cli.app import (
     BundledOption,
+    ClassesOption,
     DeviceOption,
     EncoderOption,
-    RegistryCommand,
+    MinScoreOption,
     SchedulerOption,
+    SensitivityOption,
     TerminalBytes,
+    ThreadsOption,
     app,
     logger,
 )
@@ -20,23 +23,28 @@ from earmark.cli.live import print_events_of_pipe
 from earmark.errors import SettingError
 
 
-@app.command(cls=RegistryCommand)
+@app.command()
 def detect(
     recordings: Annotated[
-        list[Path], typer.Argument(help="Files, folders of them, or - for standard input.")
+        list[Path],
+        typer.Argument(
+            metavar="RECORDING", help="Files, folders of them, or - for standard input."
+        ),
     ],
     model: BundledOption = None,
     out: Annotated[
         str | None,
         typer.Option(
             "--out",
+            metavar="PATH",
             help="File to write, or a folder (ends with /) for one file per recording; else print.",
         ),
     ] = None,
     format: Annotated[
         str | None,
         typer.Option(
-            help="{earmark.formats.registry:EVENT_FORMATS}; by default by the suffix of the file."
+            metavar="FORMAT",
+            help="{earmark.formats.registry:EVENT_FORMATS}; by default by the suffix of the file.",
         ),
     ] = None,
     score: Annotated[
@@ -47,20 +55,9 @@ def detect(
             "a table has not.",
         ),
     ] = None,
-    classes: Annotated[
-        list[str] | None,
-        typer.Option(help="Only events of these classes, separated by commas; may be repeated."),
-    ] = None,
-    sensitivity: Annotated[
-        str,
-        typer.Option(
-            help="low, normal, high or a number: higher misses fewer events and makes more false "
-            "ones."
-        ),
-    ] = "normal",
-    min_score: Annotated[
-        float, typer.Option(help="Leave out events with a lower score, from 0 to 1.")
-    ] = 0.0,
+    classes: ClassesOption = None,
+    sensitivity: SensitivityOption = "normal",
+    min_score: MinScoreOption = 0.0,
     absolute_time: Annotated[
         bool,
         typer.Option(
@@ -74,25 +71,36 @@ def detect(
     ] = False,
     scores: Annotated[
         Path | None,
-        typer.Option(help="Folder for the frame-level scores, one file per recording."),
+        typer.Option(
+            metavar="FOLDER", help="Folder for the frame-level scores, one file per recording."
+        ),
     ] = None,
     scores_format: Annotated[
-        str, typer.Option(help="Format of --scores: {earmark.formats.scores:SCORE_FORMATS}.")
+        str,
+        typer.Option(
+            metavar="FORMAT", help="Format of --scores: {earmark.formats.scores:SCORE_FORMATS}."
+        ),
     ] = "tsv",
     plot: Annotated[
         Path | None,
-        typer.Option(help="Folder for a figure (PNG) of each recording: scores and events."),
+        typer.Option(
+            metavar="FOLDER", help="Folder for a figure (PNG) of each recording: scores and events."
+        ),
     ] = None,
     encoder: EncoderOption = None,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="Threads to use; 0 is one per core.")] = 0,
+    threads: ThreadsOption = 0,
     raw_rate: Annotated[
-        int | None, typer.Option(help="Sample rate of raw samples on standard input, in Hz.")
+        int | None,
+        typer.Option(metavar="HZ", help="Sample rate of raw samples on standard input."),
     ] = None,
     raw_format: Annotated[
-        str, typer.Option(help="Their format: u8, s16le, s24le, s32le, f32le or f64le.")
+        str,
+        typer.Option(
+            metavar="FORMAT", help="Their format: u8, s16le, s24le, s32le, f32le or f64le."
+        ),
     ] = "s16le",
-    raw_channels: Annotated[int, typer.Option(help="Their number of channels.")] = 1,
+    raw_channels: Annotated[int, typer.Option(metavar="N", help="Their number of channels.")] = 1,
     scheduler: SchedulerOption = None,
 ) -> None:
     """Detect which sound starts and ends when, in recordings of any length.

@@ -19,8 +19,12 @@ from earmark.cli.app import (
 
 @app.command()
 def doctor(
-    manifest: Annotated[Path, typer.Argument(help="Table of tags, or folder of class folders.")],
-    valid: Annotated[Path | None, typer.Option(help="Table for validation.")] = None,
+    manifest: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="Table of tags, or folder of class folders.")
+    ],
+    valid: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Table for validation.")
+    ] = None,
     audio: AudioOption = None,
     valid_audio: ValidAudioOption = None,
     group: GroupOption = None,

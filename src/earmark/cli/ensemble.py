@@ -11,10 +11,13 @@ from earmark.errors import SettingError
 
 @app.command()
 def ensemble(
-    models: Annotated[list[Path], typer.Argument(help="Model files with the same classes.")],
-    out: Annotated[Path, typer.Option("--out", help="Model file to write.")],
+    models: Annotated[
+        list[Path], typer.Argument(metavar="MODEL", help="Model files with the same classes.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Model file to write.")],
     valid: Annotated[
-        Path | None, typer.Option("--valid", help="Table of tags to tune the thresholds on.")
+        Path | None,
+        typer.Option("--valid", metavar="TABLE", help="Table of tags to tune the thresholds on."),
     ] = None,
     audio: AudioOption = None,
     encoder: EncoderOption = None,

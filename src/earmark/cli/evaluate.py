@@ -9,6 +9,38 @@ import typer
 from earmark.cli.app import JsonOption, app, logger, print_json, print_text
 from earmark.errors import SettingError
 
+# Those that earmark report has as well.
+ScoresOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--scores",
+        metavar="FOLDER",
+        help="Folder of frame-level scores, for PSDS; once per system, in order.",
+    ),
+]
+NegativesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--negatives",
+        metavar="PATH",
+        help="Recordings without any of the classes: a folder, or a table of filename and "
+        "duration. The estimates have their false events.",
+    ),
+]
+WeakOption = Annotated[bool, typer.Option("--weak", help="The tables hold tags, no times.")]
+ResolutionOption = Annotated[
+    float, typer.Option("--resolution", metavar="SECONDS", help="Length of a segment.")
+]
+BootstrapOption = Annotated[
+    int,
+    typer.Option(
+        "--bootstrap",
+        min=0,
+        metavar="N",
+        help="Bootstrap samples, and permutations where systems are compared; 0: no intervals.",
+    ),
+]
+
 
 @app.command()
 def evaluate(
@@ -20,40 +52,44 @@ def evaluate(
             "tags, or a folder of frame-level scores.",
         ),
     ] = None,
-    reference: Annotated[Path | None, typer.Option(help="Table of reference events.")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Table of reference events.")
+    ] = None,
     estimate: Annotated[
-        list[Path] | None, typer.Option(help="Table of estimated events; once per system.")
-    ] = None,
-    scores: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of frame-level scores; once per system, in order. For PSDS."),
+        typer.Option(metavar="TABLE", help="Table of estimated events; once per system."),
     ] = None,
+    scores: ScoresOption = None,
     durations: Annotated[
         Path | None,
-        typer.Option(help="Table of filename and duration; default: the end of the scores."),
-    ] = None,
-    negatives: Annotated[
-        Path | None,
         typer.Option(
-            help="Recordings without any of the classes: a folder, or a table of filename and "
-            "duration. The estimates have their false events."
+            metavar="TABLE", help="Table of filename and duration; default: the end of the scores."
         ),
     ] = None,
+    negatives: NegativesOption = None,
     psds: Annotated[
         str | None,
-        typer.Option(help="A PSDS with custom settings, as 'dtc=0.5 gtc=0.5 max_efpr=50'."),
+        typer.Option(
+            metavar="SETTINGS",
+            help="A PSDS with custom settings, as 'dtc=0.5 gtc=0.5 max_efpr=50'.",
+        ),
     ] = None,
-    weak: Annotated[bool, typer.Option("--weak", help="The tables hold tags, no times.")] = False,
-    resolution: Annotated[float, typer.Option(help="Length of a segment in seconds.")] = 1.0,
+    weak: WeakOption = False,
+    resolution: ResolutionOption = 1.0,
     onset_collar: Annotated[
-        float, typer.Option(help="Onset tolerance of event-based scores in seconds.")
+        float,
+        typer.Option(metavar="SECONDS", help="Onset tolerance of event-based scores."),
     ] = 0.2,
     offset_collar: Annotated[
-        float, typer.Option(help="Offset tolerance of event-based scores in seconds.")
+        float,
+        typer.Option(metavar="SECONDS", help="Offset tolerance of event-based scores."),
     ] = 0.2,
     percentage_of_length: Annotated[
         float,
-        typer.Option(help="Offset tolerance as a fraction of the reference length, if larger."),
+        typer.Option(
+            metavar="FRACTION",
+            help="Offset tolerance as a fraction of the reference length, if larger.",
+        ),
     ] = 0.5,
     empty_as_zero: Annotated[
         bool, typer.Option("--empty-as-zero", help="F1 of a class never detected is 0, not nan.")
@@ -64,19 +100,23 @@ def evaluate(
     as_sed_scores_eval: Annotated[
         bool, typer.Option("--as-sed-scores-eval", help="Round times for the best thresholds.")
     ] = False,
-    bootstrap: Annotated[
-        int,
-        typer.Option(min=0, help="Bootstrap samples and permutations; 0: no intervals."),
-    ] = 1000,
+    bootstrap: BootstrapOption = 1000,
     score_bootstrap: Annotated[
-        int, typer.Option(min=0, help="At most so many for frame-level scores, which are slower.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="At most so many for frame-level scores, which are slower."
+        ),
     ] = 200,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[
+        float, typer.Option(metavar="FRACTION", help="Confidence level of the intervals.")
+    ] = 0.95,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of bootstrap samples and permutations.")
+        int, typer.Option(min=0, metavar="N", help="Seed of bootstrap samples and permutations.")
     ] = 0,
     classes: Annotated[bool, typer.Option(help="Print class-wise tables.")] = True,
-    plots: Annotated[Path | None, typer.Option(help="Folder for figures.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for figures.")
+    ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: JsonOption = False,
 ) -> None:

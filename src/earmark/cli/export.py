@@ -10,8 +10,12 @@ from earmark.cli.app import app, print_text
 
 @app.command()
 def export(
-    model: Annotated[Path, typer.Argument(help="Model file, or everyday: the bundled one.")],
-    out: Annotated[Path, typer.Argument(help="ONNX file to write, such as model.onnx.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model file, or everyday: the bundled one.")
+    ],
+    out: Annotated[
+        Path, typer.Argument(metavar="FILE", help="ONNX file to write, such as model.onnx.")
+    ],
 ) -> None:
     """Write a model as ONNX: waveform in, frame-level and clip-level scores out."""
     from earmark.inference.model_file import load_bundle

@@ -14,7 +14,8 @@ def info(
     model: Annotated[
         Path | None,
         typer.Argument(
-            help="Model file, or everyday, the bundled pretrained model, which is the default."
+            metavar="MODEL",
+            help="Model file, or everyday, the bundled pretrained model, which is the default.",
         ),
     ] = None,
     attribution: Annotated[
@@ -28,7 +29,7 @@ def info(
 ) -> None:
     """Print what a model detects, how it was trained and tuned, and how good it is."""
     from earmark.inference.description import describe_bundle, one_screen, summarise_bundle
-    from earmark.inference.model_file import BUNDLED, EVERYDAY, find_model
+    from earmark.inference.model_file import BUNDLED, EVERYDAY, find_model, read_card
     from earmark.inference.onnx_file import open_bundle
     from earmark.training.settings import name_preset
 
@@ -36,13 +37,14 @@ def info(
         raise SettingError("--attribution, --details and --json exclude each other; pass one.")
     path = find_model(model or EVERYDAY)
     about = open_bundle(path).describe()
+    card = read_card() if path == BUNDLED else None
     if as_json:
-        print_json(about)
+        print_json(about if card is None else about | {"card": card})
     elif attribution:
         print_text("\n".join([about["licence"] or "licence: not stated", *about["attribution"]]))
     elif details:
-        print_text(f"{path}: {describe_bundle(about)}")
+        print_text(f"{path}\n{describe_bundle(about)}")
     else:
         name = f"{EVERYDAY}, the bundled model" if path == BUNDLED else path
-        print_text(f"{name}\n{one_screen(summarise_bundle(about, name_preset(about)))}")
+        print_text(f"{name}\n{one_screen(summarise_bundle(about, name_preset(about), card))}")
         print_text("more: --details, --attribution, --json")

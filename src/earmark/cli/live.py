@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app, print_json_text
+from earmark.cli.app import (
+    BundledOption,
+    ClassesOption,
+    DeviceOption,
+    EncoderOption,
+    MinScoreOption,
+    SensitivityOption,
+    ThreadsOption,
+    app,
+    print_json_text,
+)
 
 if TYPE_CHECKING:
     from earmark.inference.detector import Detector
@@ -18,16 +28,22 @@ INTERRUPTED = 130  # exit code, as of a command that Ctrl-C ended
 @app.command()
 def listen(
     model: BundledOption = None,
-    sample_rate: Annotated[int, typer.Option(help="Of the microphone, in Hz.")] = 16000,
+    sample_rate: Annotated[
+        int, typer.Option(metavar="HZ", help="Sample rate of the microphone.")
+    ] = 16000,
     microphone: Annotated[
-        str | None, typer.Option(help="Name or number; python -m sounddevice lists them.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name or number of the microphone; python -m sounddevice lists them.",
+        ),
     ] = None,
-    classes: Annotated[list[str] | None, typer.Option(help="As of detect.")] = None,
-    sensitivity: Annotated[str, typer.Option(help="As of detect.")] = "normal",
-    min_score: Annotated[float, typer.Option(help="As of detect.")] = 0.0,
+    classes: ClassesOption = None,
+    sensitivity: SensitivityOption = "normal",
+    min_score: MinScoreOption = 0.0,
     encoder: EncoderOption = None,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="Threads to use; 0 is one per core.")] = 0,
+    threads: ThreadsOption = 0,
 ) -> None:
     """Print the events that a microphone records, one JSON line each, until Ctrl-C."""
     from earmark.inference.batch import parse_classes

@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import BundledOption, DeviceOption, EncoderOption, app, print_text
+from earmark.cli.app import (
+    BundledOption,
+    DeviceOption,
+    EncoderOption,
+    MinScoreOption,
+    SensitivityOption,
+    app,
+    print_text,
+)
 from earmark.errors import DataError
 
 
@@ -16,32 +24,37 @@ def plot(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Figure to write: .png, .svg or .pdf; by default AUDIO.png, here."
+            "--out",
+            metavar="FILE",
+            help="Figure to write: .png, .svg or .pdf; by default AUDIO.png, here.",
         ),
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(help="Table of the events that are there, to draw as well."),
+        typer.Option(metavar="TABLE", help="Table of the events that are there, to draw as well."),
     ] = None,
     classes: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="CLASSES",
             help="Classes to draw, separated by commas; may be repeated. By default those with "
-            "events, or the three with the highest scores."
+            "events, or the three with the highest scores.",
         ),
     ] = None,
-    start: Annotated[float, typer.Option(min=0, help="Where the figure starts, in seconds.")] = 0.0,
-    end: Annotated[
-        float | None, typer.Option(min=0, help="Where it ends; by default with the recording.")
-    ] = None,
-    sensitivity: Annotated[
-        str, typer.Option(help="low, normal, high or a number, as in earmark detect.")
-    ] = "normal",
-    min_score: Annotated[
-        float, typer.Option(help="Leave out events with a lower score, from 0 to 1.")
+    start: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Where the figure starts.")
     ] = 0.0,
+    end: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Where it ends; by default with the recording."
+        ),
+    ] = None,
+    sensitivity: SensitivityOption = "normal",
+    min_score: MinScoreOption = 0.0,
     title: Annotated[
-        str | None, typer.Option(help="Title of the figure; by default the name of the file.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Title of the figure; by default the name of the file."),
     ] = None,
     encoder: EncoderOption = None,
     device: DeviceOption = "auto",

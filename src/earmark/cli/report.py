@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from earmark.cli.app import DeviceOption, app, print_text
-from earmark.cli.evaluate import durations_of
+from earmark.cli.evaluate import (
+    BootstrapOption,
+    NegativesOption,
+    ResolutionOption,
+    ScoresOption,
+    WeakOption,
+    durations_of,
+)
 
 
 @app.command()
@@ -21,35 +28,33 @@ def report(
             "table of events or tags per system.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HTML file to write.")] = Path(
+        "report.html"
+    ),
     reference: Annotated[
         Path | None,
-        typer.Option(help="Of a training: table of the events in its validation clips."),
-    ] = None,
-    scores: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder of frame-level scores; once per system, in order."),
-    ] = None,
-    audio: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the recordings; of a training, if they were moved."),
-    ] = None,
-    negatives: Annotated[
-        Path | None,
         typer.Option(
-            help="Recordings without any of the classes: a folder, or a table of filename and "
-            "duration. The estimates have their false events."
+            metavar="TABLE", help="Of a training: table of the events in its validation clips."
         ),
     ] = None,
-    weak: Annotated[bool, typer.Option("--weak", help="The tables hold tags, no times.")] = False,
-    resolution: Annotated[float, typer.Option(help="Length of a segment in seconds.")] = 1.0,
-    bootstrap: Annotated[
-        int, typer.Option(min=0, help="Bootstrap samples of the intervals; 0: no intervals.")
-    ] = 1000,
+    scores: ScoresOption = None,
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder of the recordings; of a training, if they were moved."
+        ),
+    ] = None,
+    negatives: NegativesOption = None,
+    weak: WeakOption = False,
+    resolution: ResolutionOption = 1.0,
+    bootstrap: BootstrapOption = 1000,
     clips: Annotated[
-        int, typer.Option(min=0, help="How many of the best and of the worst clips to show.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="How many of the best and of the worst clips to show."
+        ),
     ] = 3,
-    title: Annotated[str | None, typer.Option(help="Title of the report.")] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the report.")] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Write a report of a training or of detected events: one HTML file that opens offline."""

@@ -6,46 +6,72 @@ from typing import Annotated
 
 import typer
 
-from earmark.cli.app import DeviceOption, EncoderOption, app, logger, print_text
+from earmark.cli.app import DeviceOption, EncoderOption, ThreadsOption, app, logger, print_text
 from earmark.errors import SettingError
 
 
 @app.command()
 def serve(
     model: Annotated[
-        Path | None, typer.Argument(help="Model file; by default the bundled pretrained model.")
+        Path | None,
+        typer.Argument(
+            metavar="MODEL", help="Model file; by default the bundled pretrained model."
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address to listen on; any but this machine's own needs a token.",
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any that is free.")] = 8000,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="Port to listen on; 0 is any that is free."
+        ),
+    ] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(help="What clients must send; made and printed where one is needed."),
+        typer.Option(
+            metavar="TEXT", help="What clients must send; made and printed where one is needed."
+        ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Another name of this service, such as of a proxy; may be repeated."),
+        typer.Option(
+            metavar="NAME",
+            help="Another name of this service, such as of a proxy; may be repeated.",
+        ),
     ] = None,
     library: Annotated[
         Path | None,
-        typer.Option(help="Folder of recordings and corrections to keep; else temporary."),
+        typer.Option(
+            metavar="FOLDER", help="Folder of recordings and corrections to keep; else temporary."
+        ),
     ] = None,
     train_table: Annotated[
         Path | None,
-        typer.Option(help="Table of tags to train with, besides the corrections."),
+        typer.Option(metavar="TABLE", help="Table of tags to train with, besides the corrections."),
     ] = None,
     train_audio: Annotated[
-        Path | None, typer.Option(help="Folder of the recordings that --train-table names.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of the recordings that --train-table names."),
     ] = None,
-    max_upload: Annotated[float, typer.Option(help="Largest recording, in MB.")] = 1024,
-    max_duration: Annotated[float, typer.Option(help="Longest recording, in hours.")] = 12,
-    max_seconds: Annotated[float, typer.Option(help="Seconds that POST /detect may take.")] = 300,
-    max_active: Annotated[int, typer.Option(help="Recordings analysed at a time.")] = 2,
-    max_waiting: Annotated[int, typer.Option(help="Recordings that may wait for it.")] = 64,
+    max_upload: Annotated[float, typer.Option(metavar="MB", help="Largest recording.")] = 1024,
+    max_duration: Annotated[float, typer.Option(metavar="HOURS", help="Longest recording.")] = 12,
+    max_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long POST /detect may take.")
+    ] = 300,
+    max_active: Annotated[
+        int, typer.Option(metavar="N", help="Recordings analysed at a time.")
+    ] = 2,
+    max_waiting: Annotated[
+        int, typer.Option(metavar="N", help="Recordings that may wait for it.")
+    ] = 64,
     encoder: EncoderOption = None,
     device: DeviceOption = "auto",
-    threads: Annotated[int, typer.Option(help="Threads to use; 0 is one per core.")] = 0,
+    threads: ThreadsOption = 0,
 ) -> None:
     """Serve a page in the browser, and a REST API, until Ctrl-C.
 

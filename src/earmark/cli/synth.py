@@ -15,40 +15,66 @@ WITH_CONFIG = {"out", "config", "suffix", "processes", "overwrite"}
 @app.command()
 def synth(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="Folder for audio/, weak.tsv and strong.tsv.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder for audio/, weak.tsv and strong.tsv.")
+    ],
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file of a soundbank, scenes and sets; replaces most options."),
+        typer.Option(
+            metavar="FILE", help="TOML file of a soundbank, scenes and sets; replaces most options."
+        ),
     ] = None,
-    n: Annotated[int, typer.Option("--n", min=1, help="Number of scenes.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of all random choices.")] = 0,
+    n: Annotated[int, typer.Option("--n", min=1, metavar="N", help="Number of scenes.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of all random choices.")] = 0,
     bank: Annotated[
-        Path | None, typer.Option(help="Soundbank: folder of category folders.")
+        Path | None, typer.Option(metavar="FOLDER", help="Soundbank: folder of category folders.")
     ] = None,
     table: Annotated[
-        Path | None, typer.Option(help="Soundbank: table of filename, category, fold.")
+        Path | None,
+        typer.Option(metavar="TABLE", help="Soundbank: table of filename, category, fold."),
     ] = None,
     audio: AudioOption = None,
-    folds: Annotated[str | None, typer.Option(help="Folds of the table, as in 1,2.")] = None,
-    classes: Annotated[str | None, typer.Option(help="Classes of events, as in siren,dog.")] = None,
-    backgrounds: Annotated[str | None, typer.Option(help="Categories, or types of noise.")] = None,
-    sample_rate: Annotated[int, typer.Option(help="In Hz.")] = 32000,
-    duration: Annotated[float, typer.Option(help="Seconds per scene.")] = 10.0,
+    folds: Annotated[
+        str | None, typer.Option(metavar="FOLDS", help="Folds of the table, as in 1,2.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(metavar="CLASSES", help="Classes of events, as in siren,dog.")
+    ] = None,
+    backgrounds: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="Backgrounds: categories, or types of noise."),
+    ] = None,
+    sample_rate: Annotated[
+        int, typer.Option(metavar="HZ", help="Sample rate of the scenes.")
+    ] = 32000,
+    duration: Annotated[float, typer.Option(metavar="SECONDS", help="Length of a scene.")] = 10.0,
     events: Annotated[
-        tuple[int, int], typer.Option(help="Events per scene, minimum and maximum.")
+        tuple[int, int],
+        typer.Option(metavar="MIN MAX", help="Events per scene."),
     ] = (1, 3),
     event_duration: Annotated[
         tuple[float, float] | None,
-        typer.Option(help="Seconds, minimum and maximum; by default 0.5 to 4."),
+        typer.Option(metavar="MIN MAX", help="Length of events in seconds; by default 0.5 to 4."),
     ] = None,
-    snr: Annotated[tuple[float, float], typer.Option(help="In dB, minimum and maximum.")] = (
+    snr: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="MIN MAX", help="Signal-to-noise ratio of events in dB."),
+    ] = (
         0.0,
         20.0,
     ),
-    max_overlap: Annotated[int, typer.Option(help="Maximum number of simultaneous events.")] = 2,
-    prefix: Annotated[str, typer.Option(help="Prefix of the file names.")] = "scene_",
-    suffix: Annotated[str, typer.Option(help=".wav, .flac or .ogg")] = ".wav",
-    processes: Annotated[int, typer.Option(min=1, help="Processes that write scenes.")] = 1,
+    max_overlap: Annotated[
+        int, typer.Option(metavar="N", help="Maximum number of simultaneous events.")
+    ] = 2,
+    prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="Prefix of the file names.")
+    ] = "scene_",
+    suffix: Annotated[
+        str, typer.Option(metavar="SUFFIX", help="Format of the recordings: .wav, .flac or .ogg.")
+    ] = ".wav",
+    processes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Processes that write scenes.")
+    ] = 1,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files of the same name in OUT.")
     ] = False,

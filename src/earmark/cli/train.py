@@ -17,7 +17,6 @@ from earmark.cli.app import (
     GroupPatternOption,
     JsonOption,
     ModelOption,
-    RegistryCommand,
     SchedulerOption,
     ValidAudioOption,
     app,
@@ -30,14 +29,19 @@ if TYPE_CHECKING:
     from earmark.inference.model_file import Bundle
 
 
-@app.command(cls=RegistryCommand)
+@app.command()
 def train(
     train: Annotated[
-        Path, typer.Option("--train", help="Table of tags, or folder of class folders.")
+        Path,
+        typer.Option("--train", metavar="TABLE", help="Table of tags, or folder of class folders."),
     ],
     valid: Annotated[
         Path | None,
-        typer.Option("--valid", help="The same for validation; by default 15 % are held out."),
+        typer.Option(
+            "--valid",
+            metavar="TABLE",
+            help="The same for validation; by default 15 % are held out.",
+        ),
     ] = None,
     audio: AudioOption = None,
     valid_audio: ValidAudioOption = None,
@@ -45,23 +49,34 @@ def train(
     group_pattern: GroupPatternOption = None,
     negatives: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of recordings without any of the classes; may be repeated."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of recordings without any of the classes; may be repeated.",
+        ),
     ] = None,
     valid_negatives: Annotated[
         list[Path] | None,
-        typer.Option(help="The same for validation; by default 15 % of the negatives."),
+        typer.Option(
+            metavar="FOLDER", help="The same for validation; by default 15 % of the negatives."
+        ),
     ] = None,
     strong: Annotated[
         Path | None,
-        typer.Option(help="Table of onsets and offsets to learn from, in place of the tags."),
+        typer.Option(
+            metavar="TABLE", help="Table of onsets and offsets to learn from, in place of the tags."
+        ),
     ] = None,
     teachers: Annotated[
         list[Path] | None,
-        typer.Option("--teacher", help="Teacher model for self-training; may be repeated."),
+        typer.Option(
+            "--teacher", metavar="MODEL", help="Teacher model for self-training; may be repeated."
+        ),
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="Pretrained encoder: its TOML file, or a file with one beside it."),
+        typer.Option(
+            metavar="FILE", help="Pretrained encoder: its TOML file, or a file with one beside it."
+        ),
     ] = None,
     start_from: Annotated[
         Path | None,
@@ -72,35 +87,52 @@ def train(
             "one: its network, with a new head.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Output folder.")] = Path("run"),
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Output folder.")] = Path(
+        "run"
+    ),
     preset: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="One of {earmark.training.settings:PRESETS}; by default fast, or encoder with "
-            "--encoder."
+            "--encoder.",
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file of settings.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="TOML file of settings.")
+    ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Override, such as model.pooling=attention; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override, such as model.pooling=attention; may be repeated.",
+        ),
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="Folder of features, to share between trainings.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder of features, to share between trainings."),
     ] = None,
     scheduler: SchedulerOption = None,
     device: DeviceOption = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines, under torchrun or SLURM.")] = 1,
+    devices: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Processes on this machine.")
+    ] = 1,
+    nodes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Machines, under torchrun or SLURM.")
+    ] = 1,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the checkpoint in OUT.")
+        bool, typer.Option("--resume", help="Continue from the checkpoint in --out.")
     ] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")
     ] = False,
-    licence: Annotated[str, typer.Option(help="Licence of the weights, for the model file.")] = "",
+    licence: Annotated[
+        str, typer.Option(metavar="TEXT", help="Licence of the weights, for the model file.")
+    ] = "",
     attribution: Annotated[
-        list[str] | None, typer.Option(help="Credit for recordings; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Credit for recordings; may be repeated."),
     ] = None,
 ) -> None:
     """Train a detector from tags alone.
@@ -154,9 +186,10 @@ def train(
 
 @app.command()
 def export_best(
-    run: Annotated[Path, typer.Argument(help="Output folder of a training.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Output folder of a training.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Model file; by default RUN/model.earmark.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Model file; by default RUN/model.earmark."),
     ] = None,
     device: DeviceOption = "auto",
 ) -> None:
@@ -205,17 +238,23 @@ def print_summary(path: Path, bundle: "Bundle") -> None:
     print_text(f"next: {command} RECORDING --model {path}")
 
 
-@app.command(cls=RegistryCommand)
+@app.command()
 def tune(
     model: ModelOption,
-    valid: Annotated[Path, typer.Option("--valid", help="Table of tags, or of events.")],
-    audio: Annotated[Path, typer.Option("--audio", help="Folder of its recordings.")],
+    valid: Annotated[
+        Path, typer.Option("--valid", metavar="TABLE", help="Table of tags, or of events.")
+    ],
+    audio: Annotated[
+        Path, typer.Option("--audio", metavar="FOLDER", help="Folder of its recordings.")
+    ],
     strong: Annotated[
         bool, typer.Option("--strong", help="The table has onsets and offsets.")
     ] = False,
     objective: Annotated[
         str | None,
-        typer.Option(help="One of {earmark.inference.tuning.objectives:OBJECTIVES}."),
+        typer.Option(
+            metavar="NAME", help="One of {earmark.inference.tuning.objectives:OBJECTIVES}."
+        ),
     ] = None,
     shared: Annotated[
         bool,
@@ -224,22 +263,29 @@ def tune(
     decision: Annotated[
         str,
         typer.Option(
+            metavar="NAME",
             help="tuned, or published: the decision stage of the network's authors "
-            "(docs/systems.md)."
+            "(docs/systems.md).",
         ),
     ] = "tuned",
     negatives: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of recordings without any of the classes, to count false events."
+            metavar="FOLDER",
+            help="Folder of recordings without any of the classes, to count false events.",
         ),
     ] = None,
     max_false_per_minute: Annotated[
         float | None,
-        typer.Option(min=0, help="Limit of false events per minute there: sets the sensitivity."),
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="Limit of false events per minute there: sets the sensitivity.",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Model file to write; by default in place.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Model file to write; by default in place."),
     ] = None,
     encoder: EncoderOption = None,
     device: DeviceOption = "auto",

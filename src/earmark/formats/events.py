@@ -158,7 +158,7 @@ def event_files(folder: Path, names: Iterable[str], format: str) -> dict[str, Pa
 def is_folder(target: object) -> bool:
     """Return whether a target is a folder: it exists as one, or ends with a slash.
 
-    >>> is_folder("found/"), is_folder("found.tsv")
+    >>> is_folder("events/"), is_folder("events.tsv")
     (True, False)
     """
     if not isinstance(target, str | os.PathLike):
@@ -169,7 +169,7 @@ def is_folder(target: object) -> bool:
 def event_format(source: Source) -> str:
     """Return the format that a file is read in: by its suffix, or by its first lines.
 
-    >>> event_format("found.json")
+    >>> event_format("events.json")
     'json'
     """
     guessed = format_of_suffix(source_name(source))

@@ -38,7 +38,7 @@ _RAVEN_TOP = "24000"  # Hz: the highest frequency at the common sample rate of 4
 def recording_of(source: Source, suffixes: tuple[str, ...]) -> str:
     """Return the name of the recording that a file of one recording is named after.
 
-    >>> recording_of("found/street.txt", (".txt",)), recording_of("a.wav.jams", (".jams",))
+    >>> recording_of("events/street.txt", (".txt",)), recording_of("a.wav.jams", (".jams",))
     ('street', 'a.wav')
     """
     path = source if isinstance(source, str | PurePath) else getattr(source, "name", "")

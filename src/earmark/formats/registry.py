@@ -130,12 +130,12 @@ def format_of_suffix(name: str) -> str | None:
 def choose_format(name: str, format: str | None = None) -> str:
     """Return the format to write a file in: the one named, or the one of its suffix.
 
-    >>> choose_format("found.json"), choose_format("found.dat", "csv")
+    >>> choose_format("events.json"), choose_format("events.dat", "csv")
     ('json', 'csv')
-    >>> choose_format("found.dat")
+    >>> choose_format("events.dat")
     Traceback (most recent call last):
         ...
-    earmark.errors.SettingError: No event format has the suffix of 'found.dat'. Known: .tsv, ...
+    earmark.errors.SettingError: No event format has the suffix of 'events.dat'. Known: .tsv, ...
     """
     if format is not None:
         return choose("event format", format, EVENT_FORMATS)
@@ -175,7 +175,7 @@ def _is_number(field: str) -> bool:
 def losses(table: EventTable, target: str, format: str | None = None) -> list[str]:
     """Return what of a table the format of a target has no place for, as sentences.
 
-    >>> losses(EventTable({"a.wav": []}), "found.rttm")
+    >>> losses(EventTable({"a.wav": []}), "events.rttm")
     ['The format rttm has no place for recordings without events: 1 is left out.']
     """
     name = choose_format(target, format)

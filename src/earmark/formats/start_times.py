@@ -73,7 +73,7 @@ def start_times(names: Iterable[str]) -> dict[str, datetime]:
 def check_keeps_times(target: str, format: str | None) -> None:
     """Raise if the format of a target has no place for date and time.
 
-    >>> check_keeps_times("found.tsv", None)
+    >>> check_keeps_times("events.tsv", None)
     """
     name = choose_format(target, format)
     if not EVENT_FORMATS[name].keeps_times:
@@ -86,7 +86,7 @@ def check_keeps_times(target: str, format: str | None) -> None:
 def with_start_times(table: EventTable, target: str, format: str | None = None) -> EventTable:
     """Return a table with the starts of its recordings, to be written to `target`.
 
-    >>> with_start_times(EventTable({"20240517_043000.wav": []}), "found.tsv").starts
+    >>> with_start_times(EventTable({"20240517_043000.wav": []}), "events.tsv").starts
     {'20240517_043000.wav': datetime.datetime(2024, 5, 17, 4, 30)}
     """
     check_keeps_times(target, format)

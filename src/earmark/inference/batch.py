@@ -117,9 +117,9 @@ def detect_batch(
     >>> from earmark.audio.encode import write_audio
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = write_audio(folder / "silence.wav", np.zeros(16000), 16000)
-    >>> detect_batch(Detector.load(), folder, folder / "found.tsv").n_detected
+    >>> detect_batch(Detector.load(), folder, folder / "events.tsv").n_detected
     1
-    >>> (folder / "found.tsv").read_text().split()
+    >>> (folder / "events.tsv").read_text().split()
     ['filename', 'onset', 'offset', 'event_label', 'silence.wav']
     """
     settings = settings or BatchSettings()

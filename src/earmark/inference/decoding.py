@@ -198,6 +198,14 @@ class Decoding:
         """
         return Decoding(tuple(labels), tuple(self[label] for label in labels))
 
+    def thresholds(self) -> dict[str, tuple[float, float]]:
+        """Return label -> the score that an event must reach, and the one that it must keep.
+
+        >>> Decoding.uniform(["dog"], threshold=0.5, low_threshold=0.25).thresholds()
+        {'dog': (0.5, 0.25)}
+        """
+        return {label: (self[label].threshold, self[label].low_threshold) for label in self.labels}
+
     def shifted(self, sensitivity: float) -> "Decoding":
         """Return this decoding with lower thresholds: by `sensitivity`, in log-odds.
 

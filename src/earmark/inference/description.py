@@ -8,7 +8,7 @@ from earmark.data.features import OF_LOG_MELS
 from earmark.errors import BundleError, refusing
 
 NAMES = 13  # characters for the names of a summary
-MOST = 10  # lines for the classes; others have 2
+MOST = {"classes": 10, "scores": 4, "licence": 1}  # lines on one screen; others have 2
 CUT = " ... (--details)"
 
 
@@ -31,13 +31,13 @@ def validation_table(classes: Mapping[str, Mapping[str, Any]], labels: Sequence[
         own = classes[label]
         texts = ("-" if own[name] is None else f"{own[name]:.3f}" for name in columns)
         precision, auc, f1 = texts
-        name = label if len(label) <= width else f"{label[: width - 3]}..."
-        lines.append(f"{name:{width}}  {own['n_positive']:5}  {precision:>17}  {auc:>5}  {f1:>5}")
+        name = f"{_shortened(label, width):{width}}"
+        lines.append(f"{name}  {own['n_positive']:5}  {precision:>17}  {auc:>5}  {f1:>5}")
     return "\n".join(lines)
 
 
 def describe_bundle(about: Mapping[str, Any]) -> str:
-    """Return what `Bundle.describe` returns as lines of text; statistics of features are counted.
+    """Return what `Bundle.describe` returns as lines of 80 columns; long lists are counted.
 
     Of a waveform, the settings of log-mels, which have no effect there, are left out.
 
@@ -47,7 +47,7 @@ def describe_bundle(about: Mapping[str, Any]) -> str:
     '17 classes'
     """
     with refusing("The description of the model cannot be shown", BundleError):
-        return "\n".join(_described(about))
+        return "\n".join(line for text in _described(about) for line in _wrapped(text))
 
 
 def _described(about: Mapping[str, Any]) -> list[str]:
@@ -74,21 +74,45 @@ def _described(about: Mapping[str, Any]) -> list[str]:
         + (", ".join(f"{k}={v:.3g}" for k, v in (about["calibration"] or {}).items()) or "none"),
     ]
     if classes:
-        lines += ["validation clips:", validation_table(classes, about["labels"])]
-    decoding = about["decoding"]
-    names = list(decoding[about["labels"][0]])
-    lines.append("\t".join(["label", *names]))
+        table = validation_table(classes, about["labels"])
+        lines += ["validation clips:", *table.splitlines()]
+    return [*lines, "rule of each class, lengths in seconds:", *_rule_table(about["decoding"])]
+
+
+def _rule_table(decoding: Mapping[str, Mapping[str, float]]) -> list[str]:
+    names = list(next(iter(decoding.values())))
+    heads = [name.removesuffix("_threshold") for name in names]
+    width = min(20, max(len(label) for label in ("class", *decoding)))
+    lines = [" ".join([f"{'class':{width}}", *(f"{head:>5}" for head in heads)])]
     for label, rule in decoding.items():
-        lines.append("\t".join([label, *(f"{rule[name]:.3g}" for name in names)]))
+        numbers = (
+            f"{rule[name]:>{max(5, len(head))}.3g}" for name, head in zip(names, heads, strict=True)
+        )
+        lines.append(" ".join([f"{_shortened(label, width):{width}}", *numbers]))
     return lines
 
 
-def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> dict[str, str]:
+def _shortened(label: str, width: int) -> str:
+    return label if len(label) <= width else f"{label[: width - 3]}..."
+
+
+def _wrapped(text: str) -> list[str]:
+    if len(text) <= 80:
+        return [text]
+    how: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, 80, subsequent_indent="    ", **how)
+
+
+def summarise_bundle(
+    about: Mapping[str, Any], preset: str = "", card: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Return what `Bundle.describe` returns in few words: name of a part -> what is to say of it.
 
     Args:
         about: the description.
         preset: name of the preset that it was trained with.
+        card: what was measured on a test set, in place of the false events of its tuning; see
+            `earmark.inference.model_file.read_card`.
 
     >>> from earmark.inference.model_file import BUNDLED, load_bundle
     >>> summarise_bundle(load_bundle(BUNDLED).describe(), "best")["features"]
@@ -110,7 +134,8 @@ def summarise_bundle(about: Mapping[str, Any], preset: str = "") -> dict[str, st
         "validation": _validation(training),
         "decided by": _rules(about["decoding"]),
         "tuned on": _tuning(tuning),
-        "false events": _false_events(tuning),
+        "false events": _false_events(tuning) if card is None else "",
+        "scores": "" if card is None else _scores(card, tuning.get("of", "")),
         "licence": about["licence"] or "not stated",
         "attribution": _count_credits(about["attribution"]),
     }
@@ -127,7 +152,7 @@ def one_screen(parts: Mapping[str, str]) -> str:
     lines = []
     for name, text in parts.items():
         own = textwrap.wrap(text, 80 - NAMES, break_long_words=False, break_on_hyphens=False)
-        most = MOST if name == "classes" else 2
+        most = MOST.get(name, 2)
         lines += [f"{name if not n else '':{NAMES}}{line}" for n, line in enumerate(own[:most])]
         if own[most:]:
             lines[-1] = f"{lines[-1][: 80 - len(CUT)]}{CUT}"
@@ -210,7 +235,7 @@ def _tuning(tuning: Mapping[str, Any]) -> str:
         return f"{tuning.get('supervision', 'none')}: how is not recorded"
     text = (
         f"{tuning['n_clips']:,} clips, {tuning['supervision']} labels, for "
-        f"{tuning['objective'].replace('_', ' ')}: {tuning['score']:.3f}"
+        f"{tuning['objective'].replace('f_measure', 'F1').replace('_', ' ')}: {tuning['score']:.3f}"
     )
     ece = tuning.get("calibration", {}).get("ece")
     return text + (f"; calibration error of scores {ece:.3f}" if ece is not None else "")
@@ -227,6 +252,25 @@ def _false_events(tuning: Mapping[str, Any]) -> str:
     return (
         f"{false['per_minute']:.2f} per minute of {false['n_recordings']} recordings without any "
         f"of the classes{recall}"
+    )
+
+
+def _scores(card: Mapping[str, Any], of: str) -> str:
+    """Return the scores of a card with confidence intervals, and of which network they are."""
+
+    def text(part: str, group: str, name: str, decimals: int = 2) -> str:
+        own = card["intervals"][part][group][name]
+        value, low, high = (f"{own[end]:.{decimals}f}" for end in ("value", "low", "high"))
+        return f"{value} [{low}, {high}]"
+
+    return (
+        f"{card['n_scenes']:,} unseen scenes: segment F1 "
+        f"{text('segment', 'f_measure', 'f_measure')}, event F1 "
+        f"{text('event', 'f_measure', 'f_measure')}, clip recall "
+        f"{text('clip', 'f_measure', 'recall')}, clip precision "
+        f"{text('clip', 'f_measure', 'precision')}; unknown sounds: "
+        f"{text('false_events', 'false_events', 'per_minute', 1)} false events per minute"
+        + (f"; of {of}" if of else "")
     )
 
 
@@ -251,4 +295,15 @@ def _normalisation(n_values: int) -> str:
 
 
 def _settings(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in values.items())
+    return ", ".join(f"{key}={text}" for key, text in _flat(values))
+
+
+def _flat(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each value; those of a mapping have its name before theirs."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{within}{key}.")
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            yield f"{within}{key}", f"{len(value)} points"
+        else:
+            yield f"{within}{key}", f"{value:.6g}" if isinstance(value, float) else f"{value}"

@@ -439,8 +439,11 @@ class Detector:
         >>> [axes.get_ylabel() for axes in figure.axes]
         ['Hz', 'dog', 'siren']
         """
-        from earmark.plots.recording import plot_detection
+        from earmark.plots.recording import drawn_classes, plot_detection
 
+        if classes is not None and not classes:
+            raise SettingError("classes must name one class or more. Got none.")
+        shown = [choose("class", label, self.labels) for label in classes or ()]
         scores = self.frame_scores(source, sample_rate)
         decoding = self._decoding(None, sensitivity, min_score)
         events = self.decode(scores, decoding, min_score=min_score)
@@ -451,7 +454,7 @@ class Detector:
                     f"span must be a part of the recording, from 0 to {scores.duration:g} s. "
                     f"Got {span[0]:g} to {span[1]:g}."
                 )
-        shown = _drawn_classes(scores, [*events, *reference], classes, span)
+        shown = shown or drawn_classes(scores, [*events, *reference], span=span)
         features = drawn_features(self.bundle.feature_configs[0])
         blocks = open_blocks(source, sample_rate, [features.sample_rate])[features.sample_rate]
         if title is None:
@@ -461,7 +464,7 @@ class Detector:
             reference,
             events,
             spectrogram=spectrogram(blocks, features, *(span or ())),
-            thresholds={label: decoding[label].threshold for label in shown},
+            thresholds=decoding.select(shown).thresholds(),
             title=title,
             span=span,
         )
@@ -532,25 +535,6 @@ class Detector:
     ) -> dict[int, Iterable[Waveform]]:
         """Return each sample rate of the features -> blocks of the waveform at that rate."""
         return open_blocks(source, sample_rate, self.ensemble.sample_rates)
-
-
-def _drawn_classes(
-    scores: FrameScores,
-    events: Iterable[Event],
-    classes: Sequence[str] | None,
-    span: tuple[float, float] | None,
-) -> list[str]:
-    """Return the classes of a figure: the given ones, those with events, or the likeliest three."""
-    if classes is not None:
-        if not classes:
-            raise SettingError("classes must name one class or more. Got none.")
-        return [choose("class", label, scores.labels) for label in classes]
-    start, end = span or (0.0, scores.duration)
-    seen = {event.label for event in events if event.onset < end and event.offset > start}
-    if not seen.intersection(scores.labels):  # a reference may have classes of its own alone
-        highest = scores.scores.max(axis=0)
-        seen = {scores.labels[index] for index in np.argsort(highest)[::-1][:3]}
-    return [label for label in scores.labels if label in seen]
 
 
 def load(

@@ -35,6 +35,7 @@ FORMAT = 4  # raised when an older Earmark could not read the file any more
 SUFFIX = ".earmark"
 EVERYDAY = "everyday"  # the name of the bundled pretrained model, wherever a model file is named
 BUNDLED = Path(__file__).parents[1] / "models" / f"{EVERYDAY}{SUFFIX}"
+CARD = BUNDLED.with_suffix(".json")  # its scores, written by `python -m benchmarks.everyday`
 
 Item = TypeVar("Item")
 
@@ -291,6 +292,16 @@ def _content(bundle: Bundle) -> tuple[str, dict[str, Tensor]]:
         for name, value in member.weights.items()
     }
     return about, weights
+
+
+def read_card() -> dict[str, Any]:
+    """Return the scores of the bundled model on a test set, with their confidence intervals.
+
+    >>> read_card()["n_scenes"]
+    1000
+    """
+    card: dict[str, Any] = json.loads(CARD.read_text())
+    return card
 
 
 def find_model(path: str | os.PathLike[str]) -> Path:

@@ -43,7 +43,7 @@ class EventWriter:
         layout: what is written of each event.
         starts: name of a recording -> when it began, where that is known.
 
-    >>> EventWriter("found.tsv", "tsv").encode(EventTable({"a.wav": []}))
+    >>> EventWriter("events.tsv", "tsv").encode(EventTable({"a.wav": []}))
     b'filename\tonset\toffset\tevent_label\na.wav\t\t\t\n'
     """
 
@@ -254,7 +254,7 @@ def open_output(
 def output_format(out: PathLike | BinaryIO, format: str | None) -> str:
     """Return the format of an output: as named, by its suffix, or tsv for a stream.
 
-    >>> output_format("found.json", None), output_format("/dev/stdout", None)
+    >>> output_format("events.json", None), output_format("/dev/stdout", None)
     ('json', 'tsv')
     """
     if format is None and isinstance(out, str | os.PathLike):

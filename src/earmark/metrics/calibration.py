@@ -189,7 +189,7 @@ def count_calibration(
     if n_bins < 1:
         raise SettingError(f"n_bins must be 1 or more. Got {n_bins!r}.")
     rows, scores, right = [], [], []
-    found: set[str] = set()
+    estimated: set[str] = set()
     for row, (name, own) in enumerate(reference.items()):
         for event in estimate.get(name, ()):
             if event.score is None or not 0 <= event.score <= 1:
@@ -199,10 +199,10 @@ def count_calibration(
             rows.append(row)
             scores.append(event.score)
             right.append(is_right(event, own))
-            found.add(event.label)
+            estimated.add(event.label)
     return CalibrationCounts(
         files=tuple(reference),
-        labels=tuple(sorted(found)) if labels is None else tuple(labels),
+        labels=tuple(sorted(estimated)) if labels is None else tuple(labels),
         file_index=np.array(rows, np.int64),
         score=np.array(scores, np.float64),
         right=np.array(right, np.bool_),

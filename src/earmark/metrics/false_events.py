@@ -141,9 +141,9 @@ def count_false_events(
             raise DataError(f"The duration of {name} must be above 0 s. Got {seconds!r}.")
     if not durations:
         raise DataError("False events need one recording or more without any of the classes.")
-    found = {event.label for name in durations for event in estimate.get(name, ())}
-    names = tuple(sorted(found)) if labels is None else tuple(labels)
-    unknown = sorted(found - set(names))
+    estimated = {event.label for name in durations for event in estimate.get(name, ())}
+    names = tuple(sorted(estimated)) if labels is None else tuple(labels)
+    unknown = sorted(estimated - set(names))
     if unknown:
         raise DataError(
             f"The estimate has the label {unknown[0]!r}, which is not among the labels "

@@ -118,16 +118,16 @@ def _confused(
     reference: SystemOutput, output: SystemOutput
 ) -> tuple[Mapping[str, Sequence[Event]], Mapping[str, Sequence[Event]]] | None:
     """Return events of both to compare; a tag is an event that takes all of its clip."""
-    tags, found = reference.clip_tags, None
+    tags, estimated = reference.clip_tags, None
     if reference.events is not None:
         output = output.with_names_of(reference.events)
         return None if output.events is None else (reference.events, output.events)
     if tags is not None:
-        found = output.with_names_of(tags).clip_tags
-    if tags is None or found is None:
+        estimated = output.with_names_of(tags).clip_tags
+    if tags is None or estimated is None:
         return None
     whole = [{name: [Event(0, 1, label) for label in own] for name, own in each.items()}
-             for each in (tags, found)]  # fmt: skip
+             for each in (tags, estimated)]  # fmt: skip
     return whole[0], whole[1]
 
 

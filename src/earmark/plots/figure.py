@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 INK, BLUE, RED, SAND = "#222222", "#0072b2", "#d55e00", "#d9c9a8"
 COLOURS = (BLUE, RED, INK, "#56b4e9", "#cc79a7", "#009e73", "#e69f00")
 LINE_STYLES = ("-", "--", "-.", ":")
+MARKERS = "osD^v"
 FORMATS = ("png", "svg", "pdf")
 
 

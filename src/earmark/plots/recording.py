@@ -2,10 +2,10 @@
 
 Conventions: the horizontal axis is seconds from the start of the recording; frequencies are in Hz.
 Reference events are shaded areas, estimated events are bars above the scores, thresholds are dotted
-lines: they differ in form, so that a grey print shows them as well.
+and dashed lines: they differ in form, so that a grey print shows them as well.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,35 @@ if TYPE_CHECKING:
 
 RANGE = 16.0  # of the colours, in nepers of power: 70 dB below the loudest
 TICKS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)  # Hz
+
+
+def drawn_classes(
+    scores: FrameScores,
+    events: Iterable[Event],
+    tags: Collection[str] = (),
+    span: tuple[float, float] | None = None,
+) -> list[str]:
+    """Return the classes of a figure: tagged, then those with events; else the likeliest three.
+
+    Args:
+        scores: of the recording.
+        events: reference and estimate.
+        tags: of the recording.
+        span: the part that is drawn, in seconds; by default the whole recording.
+
+    >>> scores = FrameScores([[0.9, 0.1, 0.2, 0.3]], "abcd", edges=[0, 1])
+    >>> drawn_classes(scores, [Event(0, 1, "b"), Event(0, 1, "x")], ["c"])
+    ['c', 'b']
+    >>> drawn_classes(scores, [])
+    ['a', 'c', 'd']
+    """
+    start, end = span or (0.0, scores.duration)
+    seen = {event.label for event in events if event.onset < end and event.offset > start}
+    if not {*seen, *tags}.intersection(scores.labels):  # a reference may have classes of its own
+        highest = scores.scores.max(axis=0)
+        seen = {scores.labels[index] for index in np.argsort(highest)[::-1][:3]}
+    tagged = [label for label in tags if label in scores.labels]
+    return [*tagged, *(label for label in scores.labels if label in seen and label not in tagged)]
 
 
 def plot_detection(
@@ -49,7 +78,7 @@ def plot_detections(
     reference: Sequence[Event] = (),
     *,
     spectrogram: Spectrogram | None = None,
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, tuple[float, float]] | None = None,
     title: str = "",
     span: tuple[float, float] | None = None,
 ) -> "Figure":
@@ -59,7 +88,7 @@ def plot_detections(
         systems: title -> its scores, of the same classes, and the events that it detected.
         reference: the events that are there.
         spectrogram: of the recording, drawn above the scores.
-        thresholds: label -> the score above which a frame starts an event.
+        thresholds: label -> the score that an event must reach, and the one that it must keep.
         title: of the figure.
         span: the part to draw, in seconds; by default the whole recording.
 
@@ -85,7 +114,10 @@ def plot_detections(
             style: dict[str, Any] = {"baseline": None, "color": BLUE, "lw": 1}
             axes.stairs(values, scores.edges, label="frame-level score", **style)
             if thresholds is not None:
-                axes.axhline(thresholds[label], color=INK, lw=0.8, ls=":", label="threshold")
+                high, low = thresholds[label]
+                axes.axhline(high, color=INK, lw=0.8, ls=":", label="threshold")
+                if low < high:
+                    axes.axhline(low, color=INK, lw=0.8, ls="--", label="low threshold")
             for event in (event for event in estimate if event.label == label):
                 times = [event.onset, event.offset]
                 axes.plot(

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from earmark.plots.figure import BLUE, COLOURS, INK, RED, SAND, new_figure, plain_text
+from earmark.plots.figure import (
+    BLUE,
+    INK,
+    MARKERS,
+    RED,
+    SAND,
+    line_style,
+    new_figure,
+    plain_text,
+)
 from earmark.plots.recording import add_legend
 
 if TYPE_CHECKING:
@@ -81,7 +90,8 @@ def plot_predictions(
 ) -> "Figure":
     """Plot the frame probabilities of several models for one clip, below the reference events.
 
-    An event starts above the dotted threshold and ends below the dashed one. A class that is not
+    Classes differ in colour and line style. Right of the axes, a mark per class is at the score
+    that an event must reach (filled) and at the one that it must keep (open). A class that is not
     detected at clip level, and so has no events, is a thin line.
 
     Args:
@@ -101,28 +111,35 @@ def plot_predictions(
     grid = figure.subplots(n_rows, n_columns, sharex=True, sharey=True, squeeze=False)
     for axes, (title, example) in zip(grid.ravel(), panels.items(), strict=False):
         for number, (label, probs) in enumerate(example["frame_probs"].items()):
-            colour = COLOURS[number % len(COLOURS)]
+            style = line_style(number)
+            colour, mark = style["color"], MARKERS[number % len(MARKERS)]
             times = (np.arange(len(probs)) + 0.5) * example["hop"]
             width = 1.6 if example["detected"][tuning][label] else 0.6
-            axes.plot(times, probs, color=colour, lw=width, label=plain_text(label))
-            high, low = example["thresholds"][tuning][label]
-            axes.axhline(high, color=colour, lw=0.6, ls=":")
-            axes.axhline(low, color=colour, lw=0.6, ls="--")
+            axes.plot(times, probs, lw=width, label=plain_text(label), **style)
+            end = len(probs) * example["hop"]
+            place = end * (1.015 + 0.02 * number)  # beside each other, outside the axes
+            for threshold, face in zip(
+                example["thresholds"][tuning][label], (colour, "white"), strict=True
+            ):
+                axes.plot(place, threshold, mark, c=colour, mfc=face, ms=5, clip_on=False)
             for onset, offset, event_label in example["events"]:
                 if event_label == label:
                     height = 1.05 + 0.07 * number
                     axes.plot([onset, offset], [height] * 2, color=colour, lw=3)
-                    late = onset > len(probs) * example["hop"] / 2
-                    place, side = (onset, "right") if late else (offset, "left")
+                    late = onset > end / 2
+                    at, side = (onset, "right") if late else (offset, "left")
                     text = f" {plain_text(label)} "  # a grey print has no colours
-                    axes.text(place, height, text, ha=side, va="center", fontsize=6)
+                    axes.text(at, height, text, ha=side, va="center", fontsize=6)
         top = 1.05 + 0.07 * len(example["frame_probs"])
         axes.axhspan(1.0, top, color=SAND, alpha=0.3, lw=0)
         n_frames = max(map(len, example["frame_probs"].values()))
         axes.set(ylim=(0, top), yticks=(0, 0.5, 1), xlim=(0, n_frames * example["hop"]))
         axes.set_title(plain_text(title), fontsize=9)
     add_legend(figure, grid.ravel(), "outside lower center")
-    figure.suptitle("Frame probabilities of one clip; bars: reference events")
+    figure.suptitle(
+        "Frame probabilities of one clip; bars: reference events; marks at the right: thresholds",
+        fontsize="medium",
+    )
     for axes in grid[-1]:
         axes.set_xlabel("seconds")
     return figure

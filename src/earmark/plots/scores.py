@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from earmark.metrics.calibration import ReliabilityBin
 from earmark.metrics.false_events import RecallPoint
-from earmark.plots.figure import COLOURS, INK, line_style, new_figure, plain_text
+from earmark.plots.figure import COLOURS, INK, MARKERS, line_style, new_figure, plain_text
 from earmark.plots.recording import add_legend
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def plot_false_events(
     figure = new_figure(figsize=(7, 5))
     axes = figure.subplots()
     for number, (name, points) in enumerate(curves.items()):
-        colour, marker = COLOURS[number % len(COLOURS)], "osD^v"[number % 5]
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         style: dict[str, Any] = {"color": colour, "marker": marker, "ms": 4, "lw": 1.2}
         x = [point.per_minute for point in points]
         for recall, line, face in (("clip_recall", "-", colour), ("event_recall", "--", "white")):
@@ -151,12 +151,14 @@ def plot_false_events(
         for point in points[:: max(1, len(points) // 8)]:
             at = (point.per_minute, point.clip_recall)
             axes.annotate(
-                f"{point.setting:.2g}", at, (4, -10), textcoords="offset points", fontsize=7
+                f"{point.setting:.3g}", at, (4, -10), textcoords="offset points", fontsize=7
             )
+    most = max((point.per_minute for points in curves.values() for point in points), default=0.0)
+    most = most if most > 0 else 1.0  # any will do without false events
     axes.set(
         xlabel=f"false events per minute of {minutes}",
         ylabel="recall",
-        xlim=(0, None),
+        xlim=(-0.02 * most, 1.05 * most),  # points at 0 are whole
         ylim=(0, 1.02),
         title=f"false events against recall; numbers: {setting}",
     )
@@ -179,7 +181,7 @@ def plot_reliability(systems: Mapping[str, Sequence[ReliabilityBin]]) -> "Figure
     axes.plot([0, 1], [0, 1], ":", color=INK, lw=1, label="perfect")
     for number, (name, bins) in enumerate(systems.items()):
         scores, right = [each.mean_score for each in bins], [each.right for each in bins]
-        style = line_style(number) | {"marker": "osD^v"[number % 5], "ms": 4, "lw": 1.2}
+        style = line_style(number) | {"marker": MARKERS[number % len(MARKERS)], "ms": 4, "lw": 1.2}
         axes.plot(scores, right, label=plain_text(name), **style)
     axes.set(
         title="how often events are right, by their score",

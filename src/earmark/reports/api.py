@@ -49,6 +49,12 @@ FIGURES = {
 }
 
 
+ABBREVIATIONS = (
+    "ER error rate, of S substitutions, D deletions and I insertions; P precision, R recall; "
+    "AP average precision, AUC area under the ROC curve; PSDS polyphonic sound detection score."
+)
+
+
 def report(
     source: PathLike,
     *estimates: PathLike,
@@ -146,6 +152,7 @@ def _parts(
 ) -> Iterator[tuple[str, str]]:
     """Yield the heading of a section and a part of it, in the order within each section."""
     headlines, *rest = score_tables(evaluation)
+    yield "Classes", paragraph(ABBREVIATIONS, "soft")
     yield "Scores", tables([headlines])
     yield "Scores", bullets((*material.notes, *evaluation.warnings))
     if material.about:

@@ -6,7 +6,7 @@ be. Among equals, and where the system has scores alone, those are worse whose c
 further from the tags. A recording that is longer than `LONGEST` is shown where most happens.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -17,9 +17,9 @@ from earmark.audio.encode import encode_audio
 from earmark.data.features import FeatureConfig
 from earmark.data.spectrogram import Spectrogram, drawn_features, spectrogram
 from earmark.formats.events import Event
-from earmark.frames import FrameScores
 from earmark.metrics.segment import segment_scores
 from earmark.plots import plot_detection, plot_events
+from earmark.plots.recording import drawn_classes
 from earmark.reports.page import paragraph, picture, sound
 from earmark.reports.sources import Material, Recording, events_of
 
@@ -100,7 +100,8 @@ def show_clip(material: Material, clip: Ranked) -> str:
     if scores is None:
         figure = plot_events(seen, reference, estimate, title, (start, end))
     else:
-        labels = _drawn_labels(scores, material.tags[name], estimate, (start, end))
+        every = drawn_classes(scores, [*reference, *estimate], material.tags[name], (start, end))
+        labels = every[:MOST_CLASSES]
         thresholds = material.thresholds
         figure = plot_detection(
             scores.select(labels),
@@ -128,18 +129,6 @@ def _busiest(events: Sequence[Event], duration: float) -> tuple[float, float]:
     n_inside = [int(((starts >= at) & (starts < at + LONGEST)).sum()) for at in starts]
     start = min(max(0.0, float(starts[int(np.argmax(n_inside))]) - 1.0), duration - LONGEST)
     return start, start + LONGEST
-
-
-def _drawn_labels(
-    scores: FrameScores, tags: Collection[str], estimate: Sequence[Event], span: tuple[float, float]
-) -> list[str]:
-    """Return the classes of a picture: tagged or detected, else the likeliest two."""
-    seen = [event.label for event in estimate if event.offset > span[0] and event.onset < span[1]]
-    named = [label for label in dict.fromkeys([*tags, *seen]) if label in scores.labels]
-    if not named:
-        best = np.argsort(scores.scores.max(axis=0))[::-1][:2]
-        named = [scores.labels[index] for index in best]
-    return named[:MOST_CLASSES]
 
 
 def _spectrogram(own: Recording, start: float, duration: float) -> Spectrogram:

@@ -56,7 +56,7 @@ class Material:
         systems: what is compared with it; clips are shown of the first.
         recordings: file name -> its sound, of those that are there.
         frame_scores: file name -> frame-level scores of the first system, as far as known.
-        thresholds: label -> threshold of its frames, if there is a detector.
+        thresholds: label -> threshold and low threshold of its frames, if there is a detector.
         about: the model in few words: name of a part -> what is to say of it.
         settings: section -> setting -> value.
         history: table of the epochs of a training.
@@ -72,7 +72,7 @@ class Material:
     systems: Sequence[SystemOutput]
     recordings: Mapping[str, Recording]
     frame_scores: Mapping[str, FrameScores] = field(default_factory=dict)
-    thresholds: Mapping[str, float] | None = None
+    thresholds: Mapping[str, tuple[float, float]] | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     history: Path | None = None
@@ -97,17 +97,17 @@ class Material:
 
     def durations(self) -> dict[str, float]:
         """Return the seconds of each file of the reference, as far as they are known."""
-        found = {}
+        known = {}
         for name in self.tags:
             if name in self.frame_scores:
-                found[name] = self.frame_scores[name].duration
+                known[name] = self.frame_scores[name].duration
             elif name in self.recordings:
                 own = self.recordings[name]
                 try:
-                    found[name] = own.duration or audio_duration(own.path)
+                    known[name] = own.duration or audio_duration(own.path)
                 except AudioError as error:
                     logger.warning("%s", error)
-        return found
+        return known
 
 
 def is_run(path: PathLike) -> bool:
@@ -163,38 +163,38 @@ def read_run(
             f"Neither features nor recordings of the validation clips of {run} are there; pass "
             "the folder of the recordings as audio."
         )
-    unheard = [name for name in scores if name not in recordings]
-    if unheard:
+    silent = [name for name in scores if name not in recordings]
+    if silent:
         notes.append(
-            f"{len(unheard)} recordings are not where they were in training, such as "
-            f"{unheard[0]}: without sound and picture here. Pass the folder they are in now."
+            f"{len(silent)} recordings are not where they were in training, such as "
+            f"{silent[0]}: without sound and picture here. Pass the folder they are in now."
         )
     clips = record.valid.take([n for n, name in enumerate(record.valid.files) if name in scores])
     tags = dict(zip(clips.files, clips.tags, strict=True))
     events = {name: detector.decode(own) for name, own in scores.items()}
     labels, decoding = detector.labels, detector.bundle.decoding
     if reference is None:
-        truth = SystemOutput("tags of the validation clips", tags=tags)
+        known = SystemOutput("tags of the validation clips", tags=tags)
         # One frame with the clip-level scores, so that the ranking is that of the training.
         whole = {
             name: FrameScores([own.clip_level()], labels, edges=[0.0, own.duration])
             for name, own in scores.items()
         }
-        found = detected_tags(scores, labels, decoding)
-        system = SystemOutput(run.name, events, found, ScoreTable(labels, whole))
+        detected = detected_tags(scores, labels, decoding)
+        system = SystemOutput(run.name, events, detected, ScoreTable(labels, whole))
         notes.append(
             "The reference is the tags of the validation clips, on which thresholds were tuned: "
             "the scores are a little optimistic, and say nothing about onsets and offsets. A "
             "table of events as reference shows these, too."
         )
     else:
-        known = rename_files(read_events(reference), tags)
-        own_events = {name: list(known[name]) for name in tags if name in known}
-        if not own_events:
+        read = rename_files(read_events(reference), tags)
+        of_clips = {name: list(read[name]) for name in tags if name in read}
+        if not of_clips:
             raise DataError(
                 f"{reference} has none of the validation clips, such as {next(iter(tags))}."
             )
-        truth = SystemOutput(os.fspath(reference), own_events)
+        known = SystemOutput(os.fspath(reference), of_clips)
         system = SystemOutput(run.name, events, scores=ScoreTable(labels, scores))
         notes.append(
             "clip mAP, ROC AUC and lwlrap are those of the highest frame-level score, and differ "
@@ -207,11 +207,11 @@ def read_run(
     }
     return Material(
         title=f"Training {run.resolve().name}",
-        reference=truth,
+        reference=known,
         systems=[system],
         recordings=recordings,
         frame_scores=scores,
-        thresholds={label: decoding[label].threshold for label in labels},
+        thresholds=decoding.thresholds(),
         about=summarise_bundle(about, name_preset(about)),
         settings=settings,
         history=run / HISTORY if (run / HISTORY).exists() else None,
@@ -288,13 +288,13 @@ def read_tables(
         raise SettingError(
             f"scores must be given once per estimate. Got {len(scores)} for {len(estimates)}."
         )
-    truth = read_system_output(Path(reference), weak=weak)
+    known = read_system_output(Path(reference), weak=weak)
     folders: list[Path | None] = [Path(own) for own in scores] or [None] * len(estimates)
     systems = [
         read_system_output(Path(path), folder, weak=weak)
         for path, folder in zip(estimates, folders, strict=True)
     ]
-    files = truth.clip_tags or {}
+    files = known.clip_tags or {}
     recordings, notes = {}, []
     if audio is None:
         notes.append("No folder of recordings was given: no clip can be seen or heard.")
@@ -312,7 +312,7 @@ def read_tables(
         frame_scores = {name: first.scores[name] for name in files if name in first.scores}
     return Material(
         title=f"{', '.join(Path(path).name for path in estimates)} against {Path(reference).name}",
-        reference=truth,
+        reference=known,
         systems=systems,
         recordings=recordings,
         frame_scores=frame_scores,

@@ -66,8 +66,8 @@ class Decision:
         """Return the tags of a clip."""
         clip_level, labels = scores.clip_level(), self.decoding.labels
         rows = zip(labels, clip_level, self.tag_thresholds, strict=True)
-        found = [label for label, p, threshold in rows if p >= threshold]
-        return found or [labels[int(np.argmax(clip_level))]] * self.best_if_none
+        detected = [label for label, p, threshold in rows if p >= threshold]
+        return detected or [labels[int(np.argmax(clip_level))]] * self.best_if_none
 
 
 def decide_wang(scores: Sequence[FrameScores], tags: Tags, reference: Reference | None) -> Decision:
