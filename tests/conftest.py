@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
+from earmark.runtime.cores import limit_spinning
 from oracles import Oracles
+
+limit_spinning()  # of threads that wait for each other, as the commands do it
+
+import torch  # noqa: E402
 
 # A busy machine is no defect: how long an example takes is not checked.
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -516,9 +516,9 @@ def test_equal_largest_frames_send_the_gradient_of_max_to_the_first():
 
 @every_pooling
 def test_gradients_are_those_of_finite_differences(name, rule):
-    x, u = bags(12, batch=1)
+    x, u = bags(8, batch=1)  # segments of 3, 3 and 1 frames, then of 2 and 1
     pooling = make(name, (3, 2), rule)
-    mask = torch.arange(12)[None] < 11
+    mask = torch.arange(8)[None] < 7
     inputs = [x.requires_grad_(), u.requires_grad_()]
     assert torch.autograd.gradcheck(lambda a, b: pooling(a, b, mask), inputs)
     if name not in ("max", "average", "noisy-or"):

@@ -61,7 +61,7 @@ def home(dcase2017, tmp_path_factory):
         for number, name in enumerate(names):
             if number % 10 == 8:
                 continue
-            wave = 0.05 * rng.standard_normal((6 if number % 5 else 4) * RATE)
+            wave = 0.05 * rng.standard_normal((3 if number % 5 else 2) * RATE)
             stem = name.removesuffix(".wav") + (".flac" if number % 3 == 0 else ".wav")
             write_audio(home / "audio" / ("Y" * (number % 2) + stem), wave, RATE)
     return home
