@@ -1,4 +1,4 @@
-"""Files and values with something wrong in them: bytes, lines, tokens, and values of JSON.
+"""Files and values with something wrong in them: bytes, lines, tokens, values of JSON, wav files.
 
 Conventions: all changes come from the given random generator, so that a case can be made again.
 """
@@ -7,7 +7,10 @@ import copy
 import json
 import random
 import re
+import struct
 from typing import Any
+
+import numpy as np
 
 # Numbers and texts that readers forget.
 NUMBERS: tuple[Any, ...] = (
@@ -131,3 +134,25 @@ def change_json(rng: random.Random, text: str) -> str:
     if rng.randrange(200) == 0:
         return "[" * 200_000
     return json.dumps(change_values(rng, json.loads(text)))
+
+
+def odd_wav(rng: random.Random) -> bytes:
+    """Return a wav file whose header or samples are wrong."""
+    rate = rng.choice((0, 1, 99, 100, 8000, 44100, 192_000, 10**7, 10**7 + 1, 2**31 - 1, 2**32 - 1))
+    channels = rng.choice((0, 1, 2, 3, 64, 256, 1024, 65535))
+    kind, bits = rng.choice(((1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (7, 8), (85, 0)))
+    n_bytes = rng.choice((0, 1, 100, 4096, 50_000))
+    align = rng.choice((channels * bits // 8, 0, 1, 65535)) & 0xFFFF
+    odd = [1e20, -1e30, float("nan"), float("inf"), 1e-40, 0.5]
+    data = (
+        np.array([rng.choice(odd) for _ in range(64)], "f4" if bits == 32 else "f8").tobytes()
+        if kind == 3
+        else rng.randbytes(n_bytes)
+    )
+    per_second = rng.choice((rate * align, 0)) & 0xFFFFFFFF
+    form = struct.pack("<HHIIHH", kind, channels, rate, per_second, align, bits)
+    claimed = rng.choice((len(data), 0, 2**31 - 1, 2**32 - 1))
+    body = b"WAVEfmt " + struct.pack("<I", len(form)) + form
+    body += rng.choice((b"", b"LIST\xff\xff\xff\x7f", b"fact\x04\0\0\0\xff\xff\xff\xff"))
+    body += b"data" + struct.pack("<I", claimed) + data
+    return b"RIFF" + struct.pack("<I", rng.choice((len(body), 0, 2**32 - 1))) + body
