@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from faults import bad_input
+from faults import bad_input, guided
 from faults.results import Results
 
 OUT = Path(__file__).resolve().parent / "results"
@@ -38,6 +38,7 @@ PARTS: dict[str, Part] = {
         540.0,
         {"hang_seconds": bad_input.HANG, "memory_bytes": bad_input.MEMORY},
     ),
+    "guided": Part(guided.run, 120.0, {"tool": "atheris"}),
 }
 
 
@@ -46,7 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--only", action="append", default=[], help="group of a part: a reader")
-    parser.add_argument("--cases", type=int, default=100_000, help="of each group at most")
+    parser.add_argument("--cases", type=int, default=1_000_000, help="of each group at most")
     parser.add_argument("--seconds", type=float, help="of each part")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")

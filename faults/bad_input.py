@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from earmark.errors import EarmarkError
+from faults.guided import IN_MEMORY
 from faults.results import Results
 
 HANG = 10.0  # seconds of processor time of a case; real time is limited to `STALLED`
@@ -33,7 +34,6 @@ STALLED = 120.0
 MEMORY = 2 << 30  # bytes
 START = 600.0  # seconds until the first case, good files included
 ROUNDS = 4  # the cases of a reader are run in so many parts, so that all readers have their turn
-IN_MEMORY = Path("/dev/shm")  # where files cost least; the usual folder where it does not exist
 
 # What a child shares with its parent, by position.
 NEXT, RESULTS, ERRORS, FAILED, SECONDS, SLOWEST, PEAK, STOP = range(8)
@@ -88,7 +88,7 @@ def cases(name: str, first: int, seed: int, folder: Path) -> Iterator[tuple[int,
 def run_child(
     name: str, first: int, end: int, seed: int, folder: Path, shared: Any, failures: Connection
 ) -> None:
-    """Make and read the cases from `first` to `end`, or until the parent sets `STOP`."""
+    """Make and read the cases from `first` to `end`, or until the parent ends or sets `STOP`."""
     import torch
 
     from faults.readers import READERS
@@ -98,8 +98,11 @@ def run_child(
     warnings.simplefilter("ignore")
     tempfile.tempdir = str(folder)
     read = READERS[name].read
-    before, cpu = 0, 0.0
+    before, cpu, parent = 0, 0.0, os.getppid()
     for number, path, content in cases(name, first, seed, folder):
+        if os.getppid() != parent:  # it was killed
+            shutil.rmtree(folder, ignore_errors=True)
+            return
         if number == end or shared[STOP]:
             return
         if not before:

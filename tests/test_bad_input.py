@@ -9,10 +9,12 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from faults.bad_input import cases, outcome_of
 from faults.mutation import change_json, change_text, change_values
-from faults.readers import READERS
+from faults.readers import READERS, spoil
 from faults.results import Results
 
 KEPT = Path(__file__).parent / "data" / "bad_input"
@@ -35,6 +37,36 @@ def test_a_reader_reads_good_files_and_answers_bad_ones_with_a_result_or_an_erro
         if len(answers) == N_CASES.get(name, 25):
             break
     assert "error" in answers or name == "journal", "a journal that is not ours is begun anew"
+
+
+@pytest.fixture(scope="module")
+def good_files(tmp_path_factory):
+    """Make the good files of a reader once: reader -> folder and paths in it."""
+    folders = {}
+
+    def make(name):
+        if name not in folders:
+            folder = tmp_path_factory.mktemp(name)
+            paths = [path.relative_to(folder) for path in READERS[name].make(folder)]
+            folders[name] = folder, paths
+        return folders[name]
+
+    return make
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", READERS)
+@given(data=st.data())
+@settings(max_examples=10, suppress_health_check=list(HealthCheck), derandomize=True)
+def test_whatever_is_changed_in_a_file_it_is_answered(name, good_files, tmp_path_factory, data):
+    good, files = good_files(name)
+    folder = tmp_path_factory.mktemp("spoiled") / "work"
+    shutil.copytree(good, folder)
+    rng = data.draw(st.randoms(use_true_random=False))
+    path, content = spoil(READERS[name], rng, [folder / file for file in files])
+    path.write_bytes(content)
+    outcome, reason = outcome_of(READERS[name].read, path)
+    assert outcome in ("result", "error"), reason
 
 
 KEPT_FILES = sorted(path for path in KEPT.rglob("*") if path.is_file())
