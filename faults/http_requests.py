@@ -267,8 +267,10 @@ def read(path: Path) -> object:
 
 
 def _detail(content: bytes) -> str:
-    """Return the sentence of an error; answers to HEAD have none."""
-    detail: str = json.loads(content)["detail"] if content else "No content."
+    """Return the sentence of an error; of a wrong Range it is plain text, and HEAD has none."""
+    if not content.startswith(b"{"):
+        return content.decode() or "No content."
+    detail: str = json.loads(content)["detail"]
     return detail
 
 

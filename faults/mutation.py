@@ -46,6 +46,7 @@ TEXTS = (
     ),
     *("9" * 400, "-0", "0x10", "1_000", "true", "null", "[" * 50),
 )
+LONGEST = 1 << 20  # characters of a text
 SMALL: tuple[Any, ...] = (*(None, True, False), [], {}, [[]], {"": 0}, [None], ["x"], [0] * 20)
 
 
@@ -93,11 +94,12 @@ def change_text(rng: random.Random, text: str) -> str:
         elif kind == 2:
             tokens.insert(at, rng.choice((*"\t\n,;:=[]{}\"'#", "\r")))
         elif kind == 3:
-            tokens[at] *= rng.choice((2, 50, 2000))
+            n_most = LONGEST // max(1, len(tokens[at])) + 1
+            tokens[at] *= min(rng.choice((2, 50, 2000)), n_most)
         else:
             other = rng.randrange(len(tokens))
             tokens[at], tokens[other] = tokens[other], tokens[at]
-        text = "".join(tokens)[: 1 << 20]
+        text = "".join(tokens)[:LONGEST]
     return text
 
 
