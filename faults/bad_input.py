@@ -100,11 +100,6 @@ def run_child(
     read = READERS[name].read
     before, cpu, parent = 0, 0.0, os.getppid()
     for number, path, content in cases(name, first, seed, folder):
-        if os.getppid() != parent:  # it was killed
-            shutil.rmtree(folder, ignore_errors=True)
-            return
-        if number == end or shared[STOP]:
-            return
         if not before:
             limit = _address_space() + MEMORY
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -125,6 +120,11 @@ def run_child(
         cpu = now
         shared[PEAK] = _peak() - before
         shared[NEXT] = number + 1
+        if os.getppid() != parent:  # it was killed
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        if number + 1 == end or shared[STOP]:
+            return
 
 
 def _be_quiet(folder: Path) -> None:
