@@ -5,6 +5,7 @@ code is 1 if any case failed, of this run or an earlier one with the same result
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way, what was done is kept
     n_failures = 0
     for name in arguments.parts or PARTS:
         part = PARTS[name]

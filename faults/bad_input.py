@@ -69,20 +69,51 @@ def cases(name: str, first: int, seed: int, folder: Path) -> Iterator[tuple[int,
     reader = READERS[name]
     good, work = folder / "good", folder / "work"
     good.mkdir()
-    own = {work / path.relative_to(good): path.read_bytes() for path in reader.make(good)}
-    files = list(own)
+    files = [work / path.relative_to(good) for path in reader.make(good)]
+    folder_of_cases = RestoredFolder(good, work)
     number = first
-    shutil.copytree(good, work)
     while True:
         path, content = spoil(reader, case_rng(seed, name, number), files)
         path.write_bytes(content)
         yield number, path, content
         number += 1
-        if reader.writes:
-            shutil.rmtree(work)
-            shutil.copytree(good, work)
-        else:
-            path.write_bytes(own[path])
+        folder_of_cases.restore()
+
+
+class RestoredFolder:
+    """A copy of a folder in which whatever was changed can be undone.
+
+    A file is as it was if its size and its time are, since the time of good files is in the past.
+
+    Args:
+        good: the folder.
+        work: the copy, which is made.
+    """
+
+    def __init__(self, good: Path, work: Path) -> None:
+        shutil.copytree(good, work)
+        self._work = str(work)
+        self._good: dict[str, tuple[bytes, os.stat_result]] = {}
+        for path in sorted(work.rglob("*")):
+            if path.is_file():
+                self._good[str(path)] = path.read_bytes(), path.stat()
+
+    def restore(self) -> None:
+        """Write what was changed or removed as it was, and remove what is new."""
+        missing = dict(self._good)
+        for folder, _, names in os.walk(self._work):
+            for name in names:
+                path = os.path.join(folder, name)  # noqa: PTH118 - pathlib takes ten times as long
+                if path not in missing:
+                    os.unlink(path)  # noqa: PTH108
+                    continue
+                now, before = os.stat(path), missing[path][1]  # noqa: PTH116
+                if (now.st_mtime_ns, now.st_size) == (before.st_mtime_ns, before.st_size):
+                    del missing[path]
+        for path, (content, before) in missing.items():
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_bytes(content)
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def run_child(
@@ -93,6 +124,8 @@ def run_child(
 
     from faults.readers import READERS
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its children
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _be_quiet(folder)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -176,9 +209,11 @@ def run(results: Results, seconds: float, n_cases: int, only: list[str], seed: i
                 turns.appendleft((child.name, child.until))  # what is left, if it died
                 results.save()
     finally:
+        for child in children:  # after an interrupt
+            child.shared[STOP] = 1
         for child in children:
-            child.process.kill()
             child.close()
+        results.save()
     for name in wanted:
         print(f"{name}: {results.of(name).done} cases, {results.of(name).outcomes}", flush=True)
 
@@ -247,7 +282,10 @@ class _Child:
 
     def close(self) -> None:
         """Count what was done, and the case in which the process died, if it did."""
-        self.process.join()
+        self.process.join(STALLED)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
         self._take_failures()
         self._failed.close()
         shared, own = self.shared, self._own

@@ -13,7 +13,6 @@ import importlib.util
 import mmap
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -96,14 +95,14 @@ def fuzz(name: str, seconds: int, n_cases: int, seed: int, corpus: Path, counts:
 
     with atheris.instrument_imports(include=["earmark"]):
         from faults.readers import READERS
-    from faults.bad_input import MEMORY, STALLED, outcome_of
+    from faults.bad_input import MEMORY, STALLED, RestoredFolder, outcome_of
 
     with counts.open("r+b") as file:
         numbers = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
     good, work = (Path(tempfile.gettempdir()) / own for own in ("good", "work"))
     good.mkdir()
     files = [work / path.relative_to(good) for path in READERS[name].make(good)]
-    shutil.copytree(good, work)
+    restored = RestoredFolder(good, work)
     write = {path: writer(path) for path in files}
     for number, path in enumerate(files):
         (corpus / f"good-{number}").write_bytes(bytes([number]) + _changeable(path))
@@ -120,11 +119,7 @@ def fuzz(name: str, seconds: int, n_cases: int, seed: int, corpus: Path, counts:
             kept = failures / f"guided-{name}-{len(reasons)}-{path.name}"
             kept.write_bytes(path.read_bytes())
             kept.with_name(f"{kept.name}.reason").write_text(reason)
-        if READERS[name].writes:
-            shutil.rmtree(work)
-            shutil.copytree(good, work)
-        else:
-            shutil.copyfile(good / path.relative_to(work), path)
+        restored.restore()
 
     limits = [f"-max_total_time={seconds}", f"-runs={n_cases}", f"-timeout={int(STALLED)}"]
     limits += [f"-rss_limit_mb={(MEMORY >> 20) + 1024}", "-max_len=65536", f"-seed={seed + 1}"]

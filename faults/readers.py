@@ -58,14 +58,12 @@ class Reader:
         read: reads what is in the folder, given the spoiled file.
         craft: returns a content that is right in form.
         n_cases: of a full run.
-        writes: whether crafting or reading changes other files of the folder.
     """
 
     make: Callable[[Path], Sequence[Path]]
     read: Callable[[Path], object]
     craft: Craft
     n_cases: int
-    writes: bool = False
 
 
 def spoil(reader: Reader, rng: random.Random, files: Sequence[Path]) -> tuple[Path, bytes]:
@@ -513,8 +511,8 @@ READERS: dict[str, Reader] = {
     "encoder": Reader(_make_encoder, read_encoder, _craft_encoder, 5_000),
     "model": Reader(_make_model, _read_model, _craft_tensors, 3_000),
     "checkpoint": Reader(_make_checkpoint, _read_checkpoint, _craft_checkpoint, 10_000),
-    "store": Reader(_make_store, _read_store, _craft_store, 6_000, writes=True),
-    "journal": Reader(_make_journal, _read_journal, _json_lines, 100_000, writes=True),
+    "store": Reader(_make_store, _read_store, _craft_store, 6_000),
+    "journal": Reader(_make_journal, _read_journal, _json_lines, 100_000),
     "onnx": Reader(_make_onnx, _read_onnx, _craft_onnx, 600),
     "http": Reader(http_requests.make, http_requests.read, http_requests.craft, 6_000),
 }

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from earmark.errors import DataError
 from faults import bad_input, guided, readers
-from faults.bad_input import cases, outcome_of
+from faults.bad_input import RestoredFolder, cases, outcome_of
 from faults.mutation import change_json, change_text, change_values
 from faults.readers import READERS, Reader, spoil
 from faults.results import Results
@@ -110,6 +110,24 @@ def test_a_run_that_was_stopped_continues_with_the_next_case(tmp_path):
     again = Results(tmp_path / "input.json", 0, {})
     assert (again.of("audio").done, again.of("audio").outcomes["error"]) == (3, 2)
     assert Results(tmp_path / "input.json", 1, {}).n_cases == 0, "another seed is another run"
+
+
+def test_what_a_case_changed_is_undone_for_the_next(tmp_path):
+    good, work = tmp_path / "good", tmp_path / "work"
+    (good / "inner").mkdir(parents=True)
+    for name in ("a", "b", "inner/c"):
+        (good / name).write_text(name)
+        os.utime(good / name, (1e9, 1e9))
+    folder = RestoredFolder(good, work)
+    (work / "a").write_text("A")  # of the same size
+    (work / "b").unlink()
+    shutil.rmtree(work / "inner")
+    (work / "new").write_text("new")
+    folder.restore()
+    for name in ("a", "b", "inner/c"):
+        assert (work / name).read_text() == name
+        assert (work / name).stat().st_mtime == 1e9
+    assert not (work / "new").exists()
 
 
 def _make_one(folder):

@@ -129,7 +129,7 @@ def build(kind: type[Config], where: str, values: object) -> Config:
             raise SettingError(f"{where}.{name} must be a number. Got {value!r}.")
         check_numbers(f"{where}.{name}", value)
     try:
-        return _validator(kind).validate_python(dict(values))
+        built: Config = _validator(kind).validate_python(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join([where, *(str(part) for part in first["loc"])])
@@ -137,10 +137,11 @@ def build(kind: type[Config], where: str, values: object) -> Config:
         if isinstance(cause, SettingError):
             raise cause from None
         raise SettingError(f"{name}: {first['msg']}. Got {first['input']!r}.") from None
+    return built
 
 
 @cache
-def _validator(kind: type[Config]) -> "TypeAdapter[Config]":
+def _validator(kind: Any) -> "TypeAdapter[Any]":
     """Return what checks the types of a dataclass; to make it takes longer than to use it."""
     from pydantic import TypeAdapter
 
