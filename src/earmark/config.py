@@ -129,7 +129,7 @@ def build(kind: type[Config], where: str, values: object) -> Config:
             raise SettingError(f"{where}.{name} must be a number. Got {value!r}.")
         check_numbers(f"{where}.{name}", value)
     try:
-        built: Config = _validator(kind).validate_python(dict(values))
+        built: Config = _validator(kind).validate_python(dict(values))  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join([where, *(str(part) for part in first["loc"])])
