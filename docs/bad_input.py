@@ -8,6 +8,7 @@ from typing import Any
 
 from earmark.metrics.report import TextTable
 from faults.__main__ import OUT
+from faults.readers import READERS
 
 CRAFTED = "python -m faults input --seed"
 GUIDED = "python -m faults guided --seed"
@@ -49,7 +50,11 @@ def cases_table() -> str:
     columns = ("reader", "cases", "result", "our error", "failed", "slowest", "most memory")
     seconds = sum(own["seconds"] for own in groups)
     title = f"Bad input: `{CRAFTED} {values['seed']}`, {seconds / 60:.0f} minutes of one core"
-    return TextTable(title, columns, tuple(rows)).to_markdown() + "\n"
+    text = TextTable(title, columns, tuple(rows)).to_markdown() + "\n"
+    wanted = sum(own.n_cases for own in READERS.values())
+    if values["n_cases"] < wanted:
+        text += f"\n**{wanted - values['n_cases']:,} of {wanted:,} cases are missing.**\n"
+    return text
 
 
 def guided_table() -> str:

@@ -46,7 +46,7 @@ TEXTS = (
     ),
     *("9" * 400, "-0", "0x10", "1_000", "true", "null", "[" * 50),
 )
-LONGEST = 1 << 20  # characters of a text
+LONGEST = 1 << 20  # characters of a text, or of a list as JSON
 SMALL: tuple[Any, ...] = (*(None, True, False), [], {}, [[]], {"": 0}, [None], ["x"], [0] * 20)
 
 
@@ -119,7 +119,8 @@ def change_values(rng: random.Random, values: Any) -> Any:
         if kind == 0 and parent is not top:
             del parent[key]
         elif kind == 1 and isinstance(own, list) and own:
-            parent[key] = own * rng.choice((0, 2, 1000))
+            n_most = LONGEST // len(json.dumps(own)) + 1
+            parent[key] = own * min(rng.choice((0, 2, 1000)), n_most)
         elif kind == 2 and isinstance(own, dict):
             own[str(odd_value(rng))] = odd_value(rng)
         elif kind == 3 and isinstance(parent, dict):

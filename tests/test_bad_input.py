@@ -216,6 +216,10 @@ def test_values_and_texts_are_changed():
     changed = [change_values(random.Random(seed), values) for seed in range(20)]
     assert sum(own != values for own in changed) > 15
     assert values == {"labels": ["dog", "cat"], "rate": 8000}, "the original stays"
+    grown = {"labels": ["dog"] * 1000}
+    for seed in range(40):
+        grown = change_values(random.Random(seed), grown)
+        assert len(json.dumps(grown)) < 8 << 20, "a list that is long is not repeated again"
     text = json.dumps(values)
     assert change_json(random.Random(3), text) != text
     assert change_text(random.Random(3), "a\tb\n") != "a\tb\n"
