@@ -16,6 +16,7 @@ import torch
 from benchmarks import growth
 from docs import (
     architecture,
+    bad_input,
     card,
     choosing,
     commands,
@@ -142,6 +143,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         reliable.classes,
         card.attribution,
     ),
+    "docs/reliability.md": (bad_input.cases_table, bad_input.guided_table),
     "docs/networks.md": (transfer.transfer_table,),
     "docs/systems.md": systems.PARTS,
     "docs/training.md": (defaults.validation_table, defaults.defaults_tables),

@@ -5,12 +5,13 @@ code is 1 if any case failed, of this run or an earlier one with the same result
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from faults import bad_input
+from faults import bad_input, guided
 from faults.results import Results
 
 OUT = Path(__file__).resolve().parent / "results"
@@ -35,9 +36,10 @@ class Part(NamedTuple):
 PARTS: dict[str, Part] = {
     "input": Part(
         bad_input.run,
-        900.0,
+        540.0,
         {"hang_seconds": bad_input.HANG, "memory_bytes": bad_input.MEMORY},
     ),
+    "guided": Part(guided.run, 120.0, {"tool": "atheris"}),
 }
 
 
@@ -46,11 +48,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--only", action="append", default=[], help="group of a part: a reader")
-    parser.add_argument("--cases", type=int, default=100_000, help="of each group")
+    parser.add_argument("--cases", type=int, default=1_000_000, help="of each group at most")
     parser.add_argument("--seconds", type=float, help="of each part")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the results")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way, what was done is kept
     n_failures = 0
     for name in arguments.parts or PARTS:
         part = PARTS[name]

@@ -1,4 +1,4 @@
-"""Files and values with something wrong in them: bytes, lines, tokens, and values of JSON.
+"""Files and values with something wrong in them: bytes, lines, tokens, values of JSON, wav files.
 
 Conventions: all changes come from the given random generator, so that a case can be made again.
 """
@@ -7,7 +7,10 @@ import copy
 import json
 import random
 import re
+import struct
 from typing import Any
+
+import numpy as np
 
 # Numbers and texts that readers forget.
 NUMBERS: tuple[Any, ...] = (
@@ -43,6 +46,7 @@ TEXTS = (
     ),
     *("9" * 400, "-0", "0x10", "1_000", "true", "null", "[" * 50),
 )
+LONGEST = 1 << 20  # characters of a text, or of a list as JSON
 SMALL: tuple[Any, ...] = (*(None, True, False), [], {}, [[]], {"": 0}, [None], ["x"], [0] * 20)
 
 
@@ -90,11 +94,12 @@ def change_text(rng: random.Random, text: str) -> str:
         elif kind == 2:
             tokens.insert(at, rng.choice((*"\t\n,;:=[]{}\"'#", "\r")))
         elif kind == 3:
-            tokens[at] *= rng.choice((2, 50, 2000))
+            n_most = LONGEST // max(1, len(tokens[at])) + 1
+            tokens[at] *= min(rng.choice((2, 50, 2000)), n_most)
         else:
             other = rng.randrange(len(tokens))
             tokens[at], tokens[other] = tokens[other], tokens[at]
-        text = "".join(tokens)[: 1 << 20]
+        text = "".join(tokens)[:LONGEST]
     return text
 
 
@@ -114,7 +119,8 @@ def change_values(rng: random.Random, values: Any) -> Any:
         if kind == 0 and parent is not top:
             del parent[key]
         elif kind == 1 and isinstance(own, list) and own:
-            parent[key] = own * rng.choice((0, 2, 1000))
+            n_most = LONGEST // len(json.dumps(own)) + 1
+            parent[key] = own * min(rng.choice((0, 2, 1000)), n_most)
         elif kind == 2 and isinstance(own, dict):
             own[str(odd_value(rng))] = odd_value(rng)
         elif kind == 3 and isinstance(parent, dict):
@@ -131,3 +137,25 @@ def change_json(rng: random.Random, text: str) -> str:
     if rng.randrange(200) == 0:
         return "[" * 200_000
     return json.dumps(change_values(rng, json.loads(text)))
+
+
+def odd_wav(rng: random.Random) -> bytes:
+    """Return a wav file whose header or samples are wrong."""
+    rate = rng.choice((0, 1, 99, 100, 8000, 44100, 192_000, 10**7, 10**7 + 1, 2**31 - 1, 2**32 - 1))
+    channels = rng.choice((0, 1, 2, 3, 64, 256, 1024, 65535))
+    kind, bits = rng.choice(((1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (7, 8), (85, 0)))
+    n_bytes = rng.choice((0, 1, 100, 4096, 50_000))
+    align = rng.choice((channels * bits // 8, 0, 1, 65535)) & 0xFFFF
+    odd = [1e20, -1e30, float("nan"), float("inf"), 1e-40, 0.5]
+    data = (
+        np.array([rng.choice(odd) for _ in range(64)], "f4" if bits == 32 else "f8").tobytes()
+        if kind == 3
+        else rng.randbytes(n_bytes)
+    )
+    per_second = rng.choice((rate * align, 0)) & 0xFFFFFFFF
+    form = struct.pack("<HHIIHH", kind, channels, rate, per_second, align, bits)
+    claimed = rng.choice((len(data), 0, 2**31 - 1, 2**32 - 1))
+    body = b"WAVEfmt " + struct.pack("<I", len(form)) + form
+    body += rng.choice((b"", b"LIST\xff\xff\xff\x7f", b"fact\x04\0\0\0\xff\xff\xff\xff"))
+    body += b"data" + struct.pack("<I", claimed) + data
+    return b"RIFF" + struct.pack("<I", rng.choice((len(body), 0, 2**32 - 1))) + body

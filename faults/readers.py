@@ -9,7 +9,6 @@ reader is one class and one line of `READERS`.
 import io
 import json
 import random
-import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,20 +32,19 @@ from earmark.formats.registry import EVENT_FORMATS
 from earmark.formats.scores import SCORE_FORMATS, ScoreTable, read_scores, write_scores
 from earmark.formats.tags import read_groups, read_tags
 from earmark.frames import FrameGrid, FrameScores
-from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
 from earmark.inference.journal import Journal
-from earmark.inference.member import Member
-from earmark.inference.model_file import Bundle, load_bundle, save_bundle
+from earmark.inference.model_file import load_bundle, save_bundle
 from earmark.inference.onnx_file import load_onnx
 from earmark.metrics.system_output import read_durations
-from earmark.nn.model import ModelConfig
 from earmark.synth.scenes import SceneSets
 from earmark.tensors import load_tensors, save_tensors
 from earmark.training.checkpoint import Checkpoint, Epoch, State
 from earmark.training.record import RunRecord
 from earmark.training.settings import Settings
-from faults.mutation import change_bytes, change_json, change_text, change_values
+from faults import http_requests
+from faults.mutation import change_bytes, change_json, change_text, change_values, odd_wav
+from faults.samples import small_bundle, tone
 
 Craft = Callable[[random.Random, Path], bytes]
 
@@ -58,12 +56,14 @@ class Reader:
     Args:
         make: writes good files into a folder; returns those to spoil.
         read: reads what is in the folder, given the spoiled file.
-        craft: returns a content that is right in form; by default tokens of a text are changed.
+        craft: returns a content that is right in form.
+        n_cases: of a full run.
     """
 
     make: Callable[[Path], Sequence[Path]]
     read: Callable[[Path], object]
     craft: Craft
+    n_cases: int
 
 
 def spoil(reader: Reader, rng: random.Random, files: Sequence[Path]) -> tuple[Path, bytes]:
@@ -93,10 +93,6 @@ def _json_lines(rng: random.Random, path: Path) -> bytes:
 # Audio.
 
 
-def _tone(seconds: float = 0.3, rate: int = 8000) -> np.ndarray:
-    return 0.3 * np.sin(2 * np.pi * 440 * np.arange(int(seconds * rate)) / rate)
-
-
 def _make_audio(folder: Path) -> list[Path]:
     kinds = {
         "pcm16.wav": ("WAV", "PCM_16"),
@@ -112,30 +108,12 @@ def _make_audio(folder: Path) -> list[Path]:
         "a.caf": ("CAF", "ALAC_16"),
     }
     for name, (form, subtype) in kinds.items():
-        soundfile.write(folder / name, _tone(), 8000, subtype, format=form)
+        soundfile.write(folder / name, tone(), 8000, subtype, format=form)
     return [folder / name for name in kinds]
 
 
 def _craft_audio(rng: random.Random, path: Path) -> bytes:
-    """Return a wav whose header or samples are wrong, whatever the file is."""
-    rate = rng.choice((0, 1, 99, 100, 8000, 44100, 192_000, 10**7, 10**7 + 1, 2**31 - 1, 2**32 - 1))
-    channels = rng.choice((0, 1, 2, 3, 64, 256, 1024, 65535))
-    kind, bits = rng.choice(((1, 8), (1, 16), (1, 24), (1, 32), (3, 32), (3, 64), (7, 8), (85, 0)))
-    n_bytes = rng.choice((0, 1, 100, 4096, 50_000))
-    align = rng.choice((channels * bits // 8, 0, 1, 65535)) & 0xFFFF
-    odd = [1e20, -1e30, float("nan"), float("inf"), 1e-40, 0.5]
-    data = (
-        np.array([rng.choice(odd) for _ in range(64)], "f4" if bits == 32 else "f8").tobytes()
-        if kind == 3
-        else rng.randbytes(n_bytes)
-    )
-    per_second = rng.choice((rate * align, 0)) & 0xFFFFFFFF
-    form = struct.pack("<HHIIHH", kind, channels, rate, per_second, align, bits)
-    claimed = rng.choice((len(data), 0, 2**31 - 1, 2**32 - 1))
-    body = b"WAVEfmt " + struct.pack("<I", len(form)) + form
-    body += rng.choice((b"", b"LIST\xff\xff\xff\x7f", b"fact\x04\0\0\0\xff\xff\xff\xff"))
-    body += b"data" + struct.pack("<I", claimed) + data
-    return b"RIFF" + struct.pack("<I", rng.choice((len(body), 0, 2**32 - 1))) + body
+    return odd_wav(rng)
 
 
 def _read_audio(path: Path) -> object:
@@ -179,7 +157,7 @@ def _make_tables(folder: Path) -> list[Path]:
     for name, text in tables.items():
         (folder / name).write_text(text)
     for name in ("a.wav", "b.wav"):
-        soundfile.write(folder / name, _tone(), 8000)
+        soundfile.write(folder / name, tone(), 8000)
     return [folder / name for name in tables]
 
 
@@ -311,7 +289,7 @@ def _make_plan(folder: Path) -> list[Path]:
     (folder / "strong.tsv").write_text(strong)
     (folder / "audio").mkdir()
     for name in ("a.wav", "b.wav"):
-        soundfile.write(folder / "audio" / name, _tone(), 8000)
+        soundfile.write(folder / "audio" / name, tone(), 8000)
     (folder / "plan.toml").write_text(_PLAN)
     return [folder / "plan.toml"]
 
@@ -374,16 +352,6 @@ def _craft_encoder(rng: random.Random, path: Path) -> bytes:
 # Model files, checkpoints, stores, journals, results.
 
 
-def small_bundle() -> Bundle:
-    """Return a model of two classes, of the smallest sizes."""
-    torch.manual_seed(0)
-    features = FeatureConfig(sample_rate=8000, n_mels=16, f_max=4000.0, window=0.064, hop=0.032)
-    config = ModelConfig(n_classes=2, n_mels=16, channels=(2, 2, 2, 2), n_recurrent=2)
-    member = Member(features, config, config.build().state_dict(), 1.0)
-    labels = ("cat", "dog")
-    return Bundle(labels, (member,), Decoding.uniform(labels), attribution=("A. Author",))
-
-
 def _make_model(folder: Path) -> list[Path]:
     return [save_bundle(small_bundle(), folder / "model.earmark")]
 
@@ -421,7 +389,7 @@ def _read_model(path: Path) -> object:
 
     detector = Detector(load_bundle(path), threads=1)
     describe_bundle(detector.bundle.describe())
-    return detector.detect(_tone(0.5).astype(np.float32), sample_rate=8000)
+    return detector.detect(tone(0.5), sample_rate=8000)
 
 
 def _make_checkpoint(folder: Path) -> list[Path]:
@@ -449,7 +417,7 @@ _STORE_FEATURES = FeatureConfig(sample_rate=8000, n_mels=16, f_max=4000.0, windo
 
 def _make_store(folder: Path) -> list[Path]:
     for name in ("a.wav", "b.wav"):
-        soundfile.write(folder / name, _tone(), 8000)
+        soundfile.write(folder / name, tone(), 8000)
     clips = {name: folder / name for name in ("a.wav", "b.wav")}
     build_store(folder / "features", clips, _STORE_FEATURES, processes=1)
     return [folder / "features" / name for name in ("store.json", "index.jsonl", "frames.f16")]
@@ -529,21 +497,22 @@ def _craft_onnx(rng: random.Random, path: Path) -> bytes:
 
 def _read_onnx(path: Path) -> object:
     detector = Detector(load_onnx(path), threads=1)
-    return detector.detect(_tone(0.5).astype(np.float32), sample_rate=8000)
+    return detector.detect(tone(0.5), sample_rate=8000)
 
 
 READERS: dict[str, Reader] = {
-    "audio": Reader(_make_audio, _read_audio, _craft_audio),
-    "tables": Reader(_make_tables, _read_tables, _text),
-    "events": Reader(_make_events, _read_events, _craft_events),
-    "scores": Reader(_make_scores, _read_scores, _craft_scores),
-    "settings": Reader(_make_settings, _read_settings, _text),
-    "plan": Reader(_make_plan, _read_plan, _text),
-    "scenes": Reader(_make_scenes, SceneSets.read, _text),
-    "encoder": Reader(_make_encoder, read_encoder, _craft_encoder),
-    "model": Reader(_make_model, _read_model, _craft_tensors),
-    "checkpoint": Reader(_make_checkpoint, _read_checkpoint, _craft_checkpoint),
-    "store": Reader(_make_store, _read_store, _craft_store),
-    "journal": Reader(_make_journal, _read_journal, _json_lines),
-    "onnx": Reader(_make_onnx, _read_onnx, _craft_onnx),
+    "audio": Reader(_make_audio, _read_audio, _craft_audio, 12_000),
+    "tables": Reader(_make_tables, _read_tables, _text, 70_000),
+    "events": Reader(_make_events, _read_events, _craft_events, 120_000),
+    "scores": Reader(_make_scores, _read_scores, _craft_scores, 25_000),
+    "settings": Reader(_make_settings, _read_settings, _text, 60_000),
+    "plan": Reader(_make_plan, _read_plan, _text, 5_000),
+    "scenes": Reader(_make_scenes, SceneSets.read, _text, 90_000),
+    "encoder": Reader(_make_encoder, read_encoder, _craft_encoder, 5_000),
+    "model": Reader(_make_model, _read_model, _craft_tensors, 3_000),
+    "checkpoint": Reader(_make_checkpoint, _read_checkpoint, _craft_checkpoint, 10_000),
+    "store": Reader(_make_store, _read_store, _craft_store, 6_000),
+    "journal": Reader(_make_journal, _read_journal, _json_lines, 100_000),
+    "onnx": Reader(_make_onnx, _read_onnx, _craft_onnx, 600),
+    "http": Reader(http_requests.make, http_requests.read, http_requests.craft, 6_000),
 }

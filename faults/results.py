@@ -16,7 +16,8 @@ class Counts:
     Args:
         done: number of cases, counted from case 0: the next is `done`.
         outcomes: outcome -> number of cases.
-        seconds: that the cases took.
+        seconds: of processor time that the cases took.
+        slowest: seconds of processor time of the slowest case.
         peak_bytes: most memory of a child above what it had before the first case.
         failures: what failed: the number of the case, its outcome, the reason.
     """
@@ -24,13 +25,14 @@ class Counts:
     done: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    slowest: float = 0.0
     peak_bytes: int = 0
     failures: list[dict[str, object]] = field(default_factory=list)
 
-    def add(self, outcome: str) -> None:
-        """Count one case."""
-        self.done += 1
-        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+    def add(self, outcome: str, n: int = 1) -> None:
+        """Count one case, or `n`."""
+        self.done += n
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + n
 
 
 class Results:

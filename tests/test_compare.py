@@ -863,7 +863,7 @@ def test_the_tables_contain_every_configuration_and_pair(home, results):
             "'oracle' has strong = true; it needs data.train_events",
         ),
         ('test = "test_strong.tsv"', 'test = ""', r"data\.test is empty"),
-        ("seeds = 2", "seeds = 0", "seeds must be 1 or more"),
+        ("seeds = 2", "seeds = 0", "seeds must be from 1 to 500"),
         ("seeds = 2", "seeds = true", "grid.seeds"),
         (
             'compare_with = "single"',

@@ -36,7 +36,7 @@ from earmark.runtime.threads import check_threads
 from earmark.synth.scenes import SceneConfig
 from earmark.tensors import load_tensors, save_tensors
 from earmark.training.settings import Settings, parse_override
-from faults.readers import small_bundle
+from faults.samples import small_bundle
 
 ESCAPES = "dog\x1b[2J\x9b31m\u202e"
 

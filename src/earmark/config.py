@@ -7,10 +7,14 @@ type is an error too. Nothing is guessed and nothing is ignored.
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from earmark.errors import SettingError, choose
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 Config = TypeVar("Config")
 
@@ -113,7 +117,7 @@ def build(kind: type[Config], where: str, values: object) -> Config:
         ...
     earmark.errors.SettingError: There is no setting 'augment.mixpu'; did you mean ...
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     if not isinstance(values, Mapping):
         raise SettingError(f"{where} must be a table of settings. Got {values!r}.")
@@ -125,7 +129,7 @@ def build(kind: type[Config], where: str, values: object) -> Config:
             raise SettingError(f"{where}.{name} must be a number. Got {value!r}.")
         check_numbers(f"{where}.{name}", value)
     try:
-        return TypeAdapter(kind).validate_python(dict(values))
+        built: Config = _validator(kind).validate_python(dict(values))  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join([where, *(str(part) for part in first["loc"])])
@@ -133,3 +137,12 @@ def build(kind: type[Config], where: str, values: object) -> Config:
         if isinstance(cause, SettingError):
             raise cause from None
         raise SettingError(f"{name}: {first['msg']}. Got {first['input']!r}.") from None
+    return built
+
+
+@cache
+def _validator(kind: Any) -> "TypeAdapter[Any]":
+    """Return what checks the types of a dataclass; to make it takes longer than to use it."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)

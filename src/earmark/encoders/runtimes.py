@@ -9,6 +9,7 @@ A new kind is one function and one line in `RUNTIMES`; a new module is a call of
 """
 
 import hashlib
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -160,7 +161,7 @@ def source_of(config: EncoderConfig) -> tuple[Any, ...]:
 
 
 def _existing(file: Path) -> Path:
-    if not file.is_file():
+    if not os.path.isfile(file):  # noqa: PTH113 - a name that no file can have is none
         raise SettingError(f"There is no encoder {file}; pass where it is as encoder=...")
     return file
 

@@ -14,6 +14,8 @@ from earmark.config import build
 from earmark.errors import SettingError, choose
 from earmark.experiments.plan_file import NEGATIVES, read_plan_file
 
+MAX_SEEDS = 500  # of a configuration: each is a training
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -38,8 +40,8 @@ class Configuration:
     preset: str = ""
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise SettingError(f"seeds must be 1 or more. Got {self.seeds}.")
+        if not 1 <= self.seeds <= MAX_SEEDS:
+            raise SettingError(f"seeds must be from 1 to {MAX_SEEDS}. Got {self.seeds}.")
         for name in self.data:
             choose("table of a configuration", name, ("train", "train_events", *NEGATIVES))
         trains = ("settings", "data", "strong", "teachers", "based_on", "preset")

@@ -375,7 +375,7 @@ class Plan:
         settings = self.settings_of(configuration.ensemble_of or name)
         if members:
             configuration = self.configurations[configuration.ensemble_of]
-        settings = settings.changed({"training": {"seed": seed}}, "the seed")
+        settings = replace(settings, training=replace(settings.training, seed=seed))
         fold = seed % self.n_folds
         tables = self._tables(configuration, fold)
         events = tables["train_events"] if configuration.strong else None

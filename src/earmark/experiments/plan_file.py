@@ -150,12 +150,11 @@ def check_path(table: str, path: Path, name: str, n_folds: int = 1) -> None:
     earmark.errors.DataError: There is no table nowhere.tsv (data.test); check the plan and ...
     """
     for own in dict.fromkeys(fold_path(path, fold) for fold in range(n_folds)):
-        if table in NEGATIVES:
-            if not own.is_dir():
-                raise DataError(f"There is no folder {own} ({name}); check the plan.")
-        elif not own.is_file():
+        kind = "folder" if table in NEGATIVES else "table"
+        exists = os.path.isdir if kind == "folder" else os.path.isfile
+        if not exists(own):  # a name that no file can have is none, not an OSError as of pathlib
             raise DataError(
-                f"There is no table {own} ({name}); check the plan and its data folder."
+                f"There is no {kind} {own} ({name}); check the plan and its data folder."
             )
 
 

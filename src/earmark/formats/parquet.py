@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from earmark.errors import DataError, SettingError
+from earmark.errors import DataError, SettingError, refusing
 from earmark.formats.event_table import STRONG_COLUMNS, TIME_COLUMNS, EventTable, Layout
 from earmark.formats.tables import COLUMN_OF, Source, source_name
 
@@ -106,7 +106,8 @@ def read_parquet(source: Any) -> dict[str, list[Any]]:
     {'n': [1, 2]}
     """
     table = _read(source)
-    return {column: table[column].to_pylist() for column in table.column_names}
+    with refusing(f"Cannot read {source_name(source)} as Parquet", DataError):
+        return {column: table[column].to_pylist() for column in table.column_names}
 
 
 def read_parquet_arrays(source: Any) -> dict[str, NDArray[np.floating[Any]]]:
@@ -148,7 +149,9 @@ def _read(source: Any) -> Any:
         content = (
             Path(source).read_bytes() if isinstance(source, str | os.PathLike) else source.read()
         )
-        return parquet.read_table(arrow.BufferReader(content))
+        table = parquet.read_table(arrow.BufferReader(content))
+        table.column_names  # noqa: B018 - raises if one is not UTF-8
+        return table
     except (arrow.ArrowException, OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(f"Cannot read {name} as Parquet: {str(error)[:200]}.") from error
 

@@ -40,8 +40,11 @@ class FrameNetworkConfig(NetworkConfig):
     def check(self, sizes: list[int]) -> None:
         """See `NetworkConfig.check`."""
         super().check(sizes)
-        if type(self.n_recurrent) is not int or self.n_recurrent < 0:
-            raise SettingError(f"n_recurrent must be 0 (no GRU) or more. Got {self.n_recurrent!r}.")
+        if type(self.n_recurrent) is not int or not 0 <= self.n_recurrent <= MAX_SIZE:
+            raise SettingError(
+                f"n_recurrent must be 0 (no GRU) or more, up to {MAX_SIZE}. "
+                f"Got {self.n_recurrent!r}."
+            )
         self.check_shares("dropout")
         stages = check_pooling(self.pooling, self.stages, self.stage_weights)
         if len(stages) > MAX_STAGES or any(stage > MAX_SIZE for stage in stages):

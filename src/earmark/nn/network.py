@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple, Self, cast
 import torch
 from torch import Tensor, nn
 
-from earmark.errors import SettingError, choose
+from earmark.errors import SettingError, choose, refusing
 from earmark.frames import FrameGrid, pooled_length
 from earmark.nn.layers import Layer, MapLayer, Maps
 from earmark.nn.loss import clip_loss
@@ -92,8 +92,10 @@ class NetworkConfig(ABC):
             ...
         earmark.errors.SettingError: The network has ... parameters or more, and ...
         """
+        with refusing("The network cannot be built", SettingError, "Use smaller sizes."):
+            shapes = self.tensor_shapes()
         total = 0
-        for shape in self.tensor_shapes().values():
+        for shape in shapes.values():
             total += prod(shape)
             if total > MAX_PARAMETERS:
                 raise SettingError(

@@ -95,7 +95,7 @@ class SceneConfig:
             ),
             "duration": (
                 0 < self.duration * self.sample_rate <= MAX_SAMPLES,
-                f"above 0 s, and {MAX_SAMPLES / self.sample_rate:.0f} s at most at "
+                f"above 0 s, and {MAX_SAMPLES / max(self.sample_rate, 1):.0f} s at most at "
                 f"{self.sample_rate} Hz",
             ),
             "max_overlap": (self.max_overlap >= 1, "1 or more"),

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from earmark.config import build, read_toml
+from earmark.config import MAX_INTEGER, build, read_toml
 from earmark.data.features import FeatureConfig
 from earmark.errors import SettingError, choose
 from earmark.nn.head import HeadConfig
@@ -170,7 +170,8 @@ class Settings:
         # A lower sample rate alone lowers the highest mel with it.
         sample_rate = own["sample_rate"]
         follows = "features.sample_rate" in given and own["kind"] == "log-mel"
-        if follows and "features.f_max" not in given and isinstance(sample_rate, int):
+        is_number = isinstance(sample_rate, int) and sample_rate < MAX_INTEGER
+        if follows and "features.f_max" not in given and is_number:
             own["f_max"] = min(own["f_max"], sample_rate / 2)
         features = build(FeatureConfig, "features", own)
         tree["model"][read_network(tree["model"]).inputs] = features.n_features
