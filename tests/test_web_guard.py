@@ -393,9 +393,9 @@ class TestLibrary:
 
     def test_parts_of_uploads_that_a_killed_service_left_in_a_library_are_removed(self, tmp_path):
         code = (
-            "import os, signal, sys\n"
+            "import os, pathlib, signal, sys\n"
             "from earmark.web.library import Library\n"
-            "library = Library(sys.argv[1])\n"
+            "library = Library(pathlib.Path(sys.argv[1]))\n"
             "library.work_path().write_bytes(b'part of an upload')\n"
             "print(*(path.name for path in (library.state / 'work').iterdir()), flush=True)\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n"
