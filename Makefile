@@ -10,12 +10,24 @@ PEERS  := .venv-peers
 # MkDocs and its plugins: for the documentation site only.
 SITE   := .venv-site
 
+# The lowest versions that pyproject.toml accepts. Of torch, the lowest with a build for the CPU that can
+# be installed here: older ones come with gigabytes of CUDA from most indexes. TORCH=2.4.0 for another.
+LOWEST := .venv-lowest
+TORCH  ?= 2.13.0
+# Tests that use each dependency. Old releases warn of newer packages below them: warnings are no errors.
+SUBSET := help settings event_formats scores model_file kept_files store onnx encoders plots web cluster
+# pip-audit and its dependencies.
+AUDIT  := .venv-audit
+PIP    := -m pip --disable-pip-version-check
+# Versions also of what builds the package; pip before 25.3 reads the first, later ones the second.
+LOCKED := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt
+
 # The benchmarks that need them, which are among all, and may be among those that ONLY names.
 COMPARED := detection runtimes scoring psds
 OTHERS := $(if $(filter $(COMPARED),$(or $(ONLY),$(COMPARED))),$(ORACLES)/ready $(PEERS)/ready)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench faults docs site format clean
+.PHONY: help setup demo test check bench faults lowest lock audit docs site format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -25,22 +37,22 @@ setup: $(READY) $(ORACLES)/ready ## Create .venv and .venv-oracles
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "earmark needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": run make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(LOCKED) $(BIN)/python $(PIP) install --quiet --editable '.[dev]'
 	@touch $@
 
-$(ORACLES)/ready: oracles/requirements.txt
+$(ORACLES)/ready: oracles/requirements.txt oracles/constraints.txt
 	$(PYTHON) -m venv $(ORACLES)
-	$(ORACLES)/bin/python -m pip install --quiet --disable-pip-version-check --requirement oracles/requirements.txt
+	$(ORACLES)/bin/python $(PIP) install --quiet --requirement oracles/requirements.txt --constraint oracles/constraints.txt
 	@touch $@
 
 $(PEERS)/ready: benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/peers/requirements.txt
+	$(PEERS)/bin/python $(PIP) install --quiet --requirement benchmarks/peers/requirements.txt
 	@touch $@
 
 $(SITE)/ready: docs/site/requirements.txt
 	$(PYTHON) -m venv $(SITE)
-	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check --requirement docs/site/requirements.txt
+	$(SITE)/bin/python $(PIP) install --quiet --requirement docs/site/requirements.txt
 	@touch $@
 
 demo: $(READY) ## Train and detect on synthetic scenes; plots go to demo/
@@ -61,6 +73,25 @@ bench: $(READY) $(OTHERS) ## Run the benchmarks; writes docs/speed.md, metrics.m
 faults: $(READY) ## Attack every reader with bad input; continues where it was stopped
 	$(BIN)/python -m faults $(ONLY)
 
+lowest: ## Install the lowest versions that we accept, and run the tests that use them
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) -m docs.dependencies | sed 's/^torch==.*/torch==$(TORCH)/' > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python $(PIP) install --quiet --constraint $(LOWEST)/constraints.txt \
+	  --editable '.[plot,parquet,tb,onnx,encoders,cluster,web]' pytest hypothesis httpx
+	$(LOWEST)/bin/python -m pytest -q -W default $(SUBSET:%=tests/test_%.py)
+
+lock: $(READY) $(ORACLES)/ready ## Write the versions of all packages in .venv and .venv-oracles to constraints.txt
+	(grep '^#' constraints.txt; $(BIN)/python $(PIP) freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//') > $(VENV)/lock
+	mv $(VENV)/lock constraints.txt
+	(grep '^#' oracles/constraints.txt; $(ORACLES)/bin/python $(PIP) freeze --all --exclude pip) > $(ORACLES)/lock
+	mv $(ORACLES)/lock oracles/constraints.txt
+	@touch $(READY) $(ORACLES)/ready
+
+audit: ## Look for known vulnerabilities of the locked versions; needs access to their database
+	test -x $(AUDIT)/bin/pip-audit || ($(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/python $(PIP) install --quiet pip-audit)
+	$(AUDIT)/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
+
 docs: $(READY) ## Rebuild the tables and figures of docs/
 	$(BIN)/python -m docs.build $(ONLY)
 
@@ -73,4 +104,4 @@ format: $(READY) ## Format the code
 	$(BIN)/ruff format .
 
 clean: ## Remove everything that the targets created
-	rm -rf $(VENV) $(ORACLES) $(PEERS) $(SITE) demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(ORACLES) $(PEERS) $(SITE) $(LOWEST) $(AUDIT) demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

@@ -22,6 +22,7 @@ from docs import (
     commands,
     decoding,
     defaults,
+    dependencies,
     formats,
     gallery,
     page,
@@ -134,6 +135,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         decoding.before_and_after,
         reliable.sensitivities,
     ),
+    "docs/dependencies.md": (dependencies.direct_table, dependencies.other_table),
     "docs/encoders.md": (reliable.encoder_table,),
     "docs/formats.md": (formats.format_table,),
     "docs/model-card.md": (

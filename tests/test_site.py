@@ -11,8 +11,8 @@ from earmark.experiments.table import METRICS
 
 REPO = Path(__file__).parent.parent
 PAGES = sorted((REPO / "docs").glob("*.md"))
-# Of generated pages: CONTRIBUTING.md and CHANGELOG.md, and README.md, which is the first page.
-GENERATED = {"index.md", "contributing.md", "changelog.md"}
+# Of generated pages: CONTRIBUTING.md, CHANGELOG.md and SECURITY.md, and README.md, the first page.
+GENERATED = {"index.md", "contributing.md", "changelog.md", "security.md"}
 
 
 def nav_pages() -> list[str]:

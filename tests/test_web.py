@@ -402,6 +402,28 @@ def test_the_page_comes_from_the_service(web):
         assert web.client.get(url).status_code == 404
 
 
+def test_an_id_is_never_a_path(web, recording):
+    folder = web.service.library.folder
+    secret = folder.parent / f"{folder.name}-secret.wav"
+    secret.write_bytes(wav(1.0))
+    try:
+        up = "%2e%2e%2f" + secret.name
+        full = str(secret).replace("/", "%2f")
+        for id in (up, full, "..%2f" * 8 + "etc%2fpasswd", f"{recording['id']}%2f{up}", "%00"):
+            for path in (
+                f"/api/recordings/{id}/audio",
+                f"/api/recordings/{id}",
+                f"/api/jobs/{id}/model",
+            ):
+                url = httpx.URL(f"http://127.0.0.1:{web.access.port}")
+                url = url.copy_with(raw_path=path.encode())
+                assert web.client.get(url).status_code == 404, path
+                assert web.client.delete(url).status_code in (404, 405), path
+        assert secret.exists()
+    finally:
+        secret.unlink(missing_ok=True)
+
+
 def test_a_full_disk_is_said_and_costs_nothing(web, monkeypatch):
     def full(self, *arguments):
         raise OSError(errno.ENOSPC, "No space left on device", "/secret/path")

@@ -391,6 +391,24 @@ class TestLibrary:
                 assert third.folder != other.folder
         assert [path.name for path in temporary_base().iterdir()] == ["lock"]
 
+    def test_parts_of_uploads_that_a_killed_service_left_in_a_library_are_removed(self, tmp_path):
+        code = (
+            "import os, pathlib, signal, sys\n"
+            "from earmark.web.library import Library\n"
+            "library = Library(pathlib.Path(sys.argv[1]))\n"
+            "library.work_path().write_bytes(b'part of an upload')\n"
+            "print(*(path.name for path in (library.state / 'work').iterdir()), flush=True)\n"
+            "os.kill(os.getpid(), signal.SIGKILL)\n"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == -signal.SIGKILL
+        part = tmp_path / ".earmark" / "work" / done.stdout.strip()
+        assert part.is_file()
+        with Library(tmp_path) as library:
+            assert not part.exists()
+            assert len(library) == 0
+
 
 class TestCommand:
     def test_prints_its_address_with_a_token_and_ends_with_ctrl_c(self, model, tmp_path):

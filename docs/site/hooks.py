@@ -1,8 +1,8 @@
 """What `make site` adds to the pages of docs/: the README as the first page, API, sources.
 
 Pages link to files of the repository as a Git view needs it: `../src/earmark/errors.py`. On the
-site, README.md, CONTRIBUTING.md and CHANGELOG.md are pages, and every other file that a page links
-to is shown on a page of its own, so that no link leaves the site.
+site, README.md, CONTRIBUTING.md, CHANGELOG.md and SECURITY.md are pages, and every other file that
+a page links to is shown on a page of its own, so that no link leaves the site.
 
 Markdown has dialects. A page that MkDocs would show with other words or other blocks than a Git
 view does is a warning, which `make site` takes for an error.
@@ -27,6 +27,7 @@ PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
 }
 LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".cff": "yaml"}
 FENCE = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
