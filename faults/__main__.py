@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from faults import bad_input
+from faults import bad_input, kills
 from faults.results import Results
 
 OUT = Path(__file__).resolve().parent / "results"
@@ -38,6 +38,7 @@ PARTS: dict[str, Part] = {
         900.0,
         {"hang_seconds": bad_input.HANG, "memory_bytes": bad_input.MEMORY},
     ),
+    "kills": Part(kills.run, 420.0, {"stalled_seconds": kills.STALLED}),
 }
 
 

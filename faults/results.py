@@ -17,6 +17,7 @@ class Counts:
         done: number of cases, counted from case 0: the next is `done`.
         outcomes: outcome -> number of cases.
         seconds: that the cases took.
+        faults: kind of fault -> how often it happened, in a part that makes them.
         peak_bytes: most memory of a child above what it had before the first case.
         failures: what failed: the number of the case, its outcome, the reason.
     """
@@ -24,6 +25,7 @@ class Counts:
     done: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    faults: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
     failures: list[dict[str, object]] = field(default_factory=list)
 
