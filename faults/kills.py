@@ -1,11 +1,17 @@
 """Part "kills": work is killed, its disk fails, its files vanish; the same call must continue.
 
 Each task (`faults.tasks`) runs once undisturbed, which gives the result to expect, how long it
-computes and the number of its file operations. Of each case, its number gives the kind of fault, and its random
-numbers the moments: SIGKILL after a share of the time that it computes, or at one file operation, of a write
-after half of its bytes; a disk that is full from an operation on, or is as small as a file system
-can be made; one operation that fails; a file that is removed or truncated; two processes in one
-folder; a worker that is killed. Then the same call runs undisturbed. A case passes if
+computes and the number of its file operations. The number of a case gives the kind of fault, and
+its random numbers give the moments:
+
+- SIGKILL after a share of the time that it computes, or at one file operation, of a write after
+  half of its bytes; up to `MAX_KILLS` in a row;
+- a disk that is full from an operation on, or one operation that fails;
+- a disk that is too small, a file system in memory, if this user may mount one;
+- a file that is removed or truncated, of work that was killed or is complete;
+- two processes in one folder; a worker of a cluster that is killed.
+
+Then the same call runs undisturbed. A case passes if
 
 - each run ends with its result or with one of our errors,
 - after a fault, every file is the whole new one, the old one, or not there, unless it is growing,
@@ -17,6 +23,7 @@ Processes are forked from this one, which has imported everything and computed n
 """
 
 import contextlib
+import ctypes
 import fnmatch
 import hashlib
 import json
@@ -45,6 +52,7 @@ from faults.operations import FAIL, FULL, KILL, Operations
 from faults.results import Results
 
 STALLED = 300.0  # seconds after which a run hangs
+PR_SET_PDEATHSIG = 1  # of prctl: the process ends with its parent
 POLL = 0.002  # seconds between two looks at how long a process has computed
 RANDOM, SMALL, REMOVED, TRUNCATED, TWO, WORKER = (
     "kill at a random moment",
@@ -57,7 +65,7 @@ RANDOM, SMALL, REMOVED, TRUNCATED, TWO, WORKER = (
 # The kinds of fault, in the order of cases.
 KINDS = (RANDOM, KILL, RANDOM, FULL, KILL, RANDOM, REMOVED, KILL, RANDOM, TWO, KILL, TRUNCATED,
          RANDOM, FAIL, KILL, SMALL)  # fmt: skip
-MAX_KILLS = 4  # of a case
+MAX_KILLS = 6  # of a case
 # In JSON files: how long something took, and digests of models, which contain it.
 UNEQUAL = ("seconds", "teachers")
 
@@ -87,14 +95,14 @@ class Process:
     """A forked process that runs a function; what it reports stays if it is killed."""
 
     def __init__(self, function: Callable[[Callable[..., None]], None]) -> None:
-        self._report = tempfile.TemporaryFile()
+        self._report = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the outcome
         self.cpu = 0.0
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if not self.pid:
             try:
-                os.setpgid(0, 0)
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 function(self._write)
             finally:
                 os._exit(0)
@@ -127,7 +135,7 @@ class Process:
         return total / 1e9
 
     def kill(self) -> None:
-        """Kill it, if it still runs, and remove it from the table of processes."""
+        """Kill it, if it still runs."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
@@ -218,7 +226,7 @@ class Bench:
 
         self._folder = folder
         self._machines.append(Process(schedule))
-        _until(lambda: self._machines[0].lines())
+        _until(self._machines[0].lines)
         (self.data / ADDRESS).write_text(self._machines[0].lines()[0][1])
         for _ in range(2):
             self.add_worker()
@@ -350,8 +358,9 @@ class Case:
         self.bench.prepare()
         with self._disk() as grow:
             if self.kind in (RANDOM, KILL):
-                for _ in range(self.rng.randint(1, MAX_KILLS)):
-                    self._kill()
+                for before in range(self.rng.randint(1, MAX_KILLS)):
+                    if not self._kill(before):
+                        break  # the work is complete
             elif self.kind in (FULL, FAIL):
                 at = self.rng.randrange(self.bench.n_operations)
                 operations = Operations(str(self.bench.out), at, self.kind)
@@ -386,7 +395,7 @@ class Case:
         if self._done == self.bench.pieces:
             self._done.clear()  # the next run need not know that all was done
         for path in files(self.bench.out):
-            if path.name.startswith(".") and ".part" in path.name or path.suffix == ".spill":
+            if re.fullmatch(r"\..*\.part(\.[^.]*)?", path.name) or path.suffix == ".spill":
                 continue  # temporary; the last run must not leave them
             name = path.relative_to(self.bench.out).as_posix()
             if _matches(path, self.bench.task.growing):
@@ -412,16 +421,19 @@ class Case:
             if names:
                 raise LossError(f"{what}: {', '.join(sorted(names))}")
 
-    def _kill(self) -> None:
+    def _kill(self, before: int) -> bool:
+        """Kill a run, after so many others; return whether it was killed before its end."""
+        share = self.rng.random() ** (1 + before)  # of the work, of which less and less is left
         operations = None
         if self.kind == KILL:
-            at = self.rng.randrange(self.bench.n_operations)
+            at = int(share * self.bench.n_operations)
             operations = Operations(str(self.bench.out), at, KILL)
-        delay = self.rng.random() * self.bench.seconds
         process = self.bench.start(operations)
-        if operations is None and not process.wait(delay):
+        if operations is None and not process.wait(share * self.bench.seconds):
             process.kill()
-        self._count(self._check(process.outcome()).ended == "killed")
+        killed = self._check(process.outcome()).ended == "killed"
+        self._count(killed)
+        return killed
 
     def _run_two(self) -> None:
         """Run two processes in one folder; one of them at least must end with the result."""
@@ -501,7 +513,7 @@ def _can_mount() -> bool:
     with tempfile.TemporaryDirectory() as folder:
         tried = ["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder]
         try:
-            if subprocess.run(tried, capture_output=True).returncode:
+            if subprocess.run(tried, capture_output=True, check=False).returncode:
                 return False
         except OSError:
             return False

@@ -12,6 +12,7 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 KILL, FULL, FAIL = "kill at a write", "full disk", "failing write"
@@ -65,7 +66,7 @@ class Operations:
             return buffered if "b" in mode else io.TextIOWrapper(buffered, *text, **options)
 
         def fsync(descriptor: int) -> None:
-            if self._is_inside(os.readlink(f"/proc/self/fd/{descriptor}")):
+            if self._is_inside(Path(f"/proc/self/fd/{descriptor}").readlink()):
                 self.count()
             real_fsync(descriptor)
 

@@ -2,8 +2,8 @@
 
 A task has `run`, which does the work in a folder, or what is left of it, and notes each piece of it
 when it begins and when it is done: what was done once must never be begun again. Each run is a
-process of its own, so that `run` may change settings and functions of Earmark as it likes. `growing`
-has the files that are not written in one go. A new task is one function and one line of `TASKS`.
+process of its own, so that `run` may change settings and functions of Earmark as it likes. A new
+task is one function and one line of `TASKS`.
 """
 
 import asyncio
@@ -375,7 +375,9 @@ TASKS: dict[str, Task] = {
     "store": Task(_build, growing=_STORE),
     "training": Task(_train, growing=_RUN),
     "tuning": Task(_tune, start=("model.earmark",), damaged=("tuned.earmark",)),
-    "comparison": Task(_compare, growing=_RUN),
+    "comparison": Task(
+        _compare, growing=_RUN, damaged=("table*", "*-seed0.json", "runs.png", *_STORE)
+    ),
     "detection": Task(_detect, growing=_JOURNAL),
     "cluster": Task(_cluster, growing=(*_STORE, *_JOURNAL)),
     "serving": Task(

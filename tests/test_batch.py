@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,6 +180,20 @@ def contents(path):
     if path.is_file():
         return path.read_bytes()
     return {p.relative_to(path): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"{"), Path.unlink])
+@pytest.mark.usefixtures("alone")
+def test_a_file_that_was_damaged_after_a_kill_is_made_again(detector, sounds, tmp_path, damage):
+    own = settings(format="jsonl")
+    detect_batch(detector, sounds, f"{tmp_path}/whole/", own)
+    with pytest.raises(Killed):
+        detect_batch(Counting(detector, 4), sounds, f"{tmp_path}/found/", own)
+    damage(tmp_path / "found" / "b.jsonl")
+    again = Counting(detector)
+    assert detect_batch(again, sounds, f"{tmp_path}/found/", own).n_known == 3
+    assert again.names == ["b.wav", sorted(NAMES)[4]]
+    assert contents(tmp_path / "found") == contents(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("moment", ["before the file", "after the file"])
