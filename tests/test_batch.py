@@ -196,6 +196,30 @@ def test_a_file_that_was_damaged_after_a_kill_is_made_again(detector, sounds, tm
     assert contents(tmp_path / "found") == contents(tmp_path / "whole")
 
 
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="a limit of the size of files stands for a disk"
+)
+def test_a_journal_on_a_full_disk_is_our_error_and_keeps_what_it_has(tmp_path):
+    import resource
+
+    recording, events = tmp_path / "a.wav", [Event(0, 1, "dog", 0.5)]
+    recording.touch()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(tmp_path / "journal", "key") as journal:
+        journal.add("a.wav", recording, 1.5, events)
+        size = (tmp_path / "journal").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, limits[1]))
+        try:
+            with pytest.raises(DataError, match=r"Cannot write .*journal: File too large\."):
+                journal.add("b.wav", recording, 1.5, events)
+            journal.__exit__()  # while what could not be written is still held
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with Journal(tmp_path / "journal", "key") as journal:
+        assert journal.entries({"a.wav": recording, "b.wav": recording}) == {"a.wav": (1.5, events)}
+    assert (tmp_path / "journal").stat().st_size == size
+
+
 @pytest.mark.parametrize("moment", ["before the file", "after the file"])
 def test_a_kill_around_the_last_write_loses_nothing(
     detector, sounds, tmp_path, monkeypatch, moment

@@ -1,4 +1,4 @@
-"""Kills and other faults, the short form of `python -m faults kills`, and that it finds losses."""
+"""Kills and other faults: the short form of `python -m faults kills`, and that losses are found."""
 
 import json
 import os
@@ -9,76 +9,84 @@ from pathlib import Path
 import pytest
 
 from faults.kills import KINDS, contents, digest
+from faults.operations import FULL, KILL
 from faults.results import Results
 
 ROOT = Path(__file__).resolve().parents[1]
+TASKS, N_CASES = ("store", "detection"), 8
 
 
-def run_python(*words):
-    """Run Python in a process of its own, since what forks must have no threads."""
+def run_python(code, *words):
+    """Run code in a process of its own, since what forks must have no threads; return its text."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    command = [sys.executable, *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code, *map(str, words)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    out = tmp_path_factory.mktemp("results")
-    # A run of this part is cut off by its time only after a case.
-    words = ("--only", "store", "--only", "detection", "--cases", len(KINDS), "--out", out)
-    ended = run_python("-m", "faults", "kills", "--seconds", 600, *words)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return Results(out / "kills.json", 0, {})
-
-
-def test_a_store_and_a_detection_that_are_killed_lose_nothing(results):
-    assert results.n_failures == 0
-    for name in ("store", "detection"):
-        own = results.of(name)
-        assert own.outcomes == {"same result": len(KINDS)}
-        assert own.faults["kill at a write"] >= 5
-        assert own.faults["full disk"] == own.faults["failing write"] == 1
-
-
-LOSING = """
+# Some cases of two tasks; then one each of tasks that continue, begin anew, or leave half files.
+CODE = """
 import sys
 from pathlib import Path
 from faults import kills, tasks
+from faults.results import Results
+
+folder, names, n_cases, number = sys.argv[1:]
+results = Results(Path(folder, "kills.json"), 0, {})
+kills.run(results, 600.0, int(n_cases), names.split(), 0)
+results.save()
+
+def count(data, out, note, continues=True):
+    path = out / "count"
+    first = path.stat().st_size if continues and path.exists() else 0
+    for at in range(first, 20):
+        note("begin", str(at))
+        with path.open("ab") as file:
+            file.write(b"x")
+        note("done", str(at))
 
 def write(data, out, note):
-    path = out / "numbers"
-    first = len(path.read_text().split()) if path.exists() else 0
-    for number in range({start}, 20):
-        note("begin", str(number))
-        with path.open("a") as file:
-            file.write(f"{{number}}\\n")
-        note("done", str(number))
+    for name in "abcdefgh":
+        (out / name).write_bytes(b"12345678")
 
 tasks.make_data = lambda folder: None
-tasks.TASKS["store"] = tasks.Task(write, growing=("numbers",))
-with kills.opened("store") as bench:
-    case = kills.Case(bench, {number}, 0)
-    try:
-        case.run()
-    except kills.LossError as error:
-        print("lost:", error)
-    else:
-        print("same", case.struck)
+for run in (count, lambda *given: count(*given, continues=False), write):
+    tasks.TASKS["own"] = tasks.Task(run, growing=("count",))
+    with kills.opened("own") as bench:
+        case = kills.Case(bench, int(number), 0)
+        try:
+            case.run()
+        except kills.LossError as error:
+            print("answer:", error)
+        else:
+            print("answer:", case.struck)
 """
 
 
-@pytest.mark.parametrize(
-    ("start", "number", "answer"),
-    [
-        ("first", 7, "same {'kill at a write'"),
-        ("0", 7, "lost: done again: 0"),  # begins anew, and appends to what is there
-    ],
-)
-def test_work_that_begins_anew_after_a_kill_is_found(start, number, answer, tmp_path):
-    assert KINDS[number] == "kill at a write"
-    (tmp_path / "losing.py").write_text(LOSING.format(start=start, number=number))
-    ended = run_python(tmp_path / "losing.py")
-    assert ended.stdout.startswith(answer), ended.stdout + ended.stderr
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    """The results, and what became of the tasks of this test."""
+    folder = tmp_path_factory.mktemp("results")
+    text = run_python(CODE, folder, " ".join(TASKS), N_CASES, KINDS.index(KILL))
+    answers = [line for line in text.splitlines() if line.startswith("answer:")]
+    return Results(folder / "kills.json", 0, {}), answers
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_work_that_is_killed_or_has_no_disk_loses_nothing(attacked, name):
+    own = attacked[0].of(name)
+    assert own.failures == []
+    assert own.outcomes == {"same result": N_CASES}
+    assert own.faults[KILL] >= 3
+    assert own.faults[FULL] == 1
+
+
+def test_work_that_begins_anew_or_leaves_half_files_is_found(attacked):
+    continues, begins_anew, leaves_half = attacked[1]
+    assert continues.startswith(f"answer: {{'{KILL}':")
+    assert begins_anew.startswith("answer: done again: 0")
+    assert leaves_half.endswith("is another than that of an undisturbed run")
 
 
 def test_contents_differ_in_all_but_durations(tmp_path):
@@ -93,39 +101,26 @@ def test_contents_differ_in_all_but_durations(tmp_path):
     assert digest(folders[0] / "history.tsv") != before
 
 
-def test_operations_are_counted_and_one_fails(tmp_path):
-    code = f"""
+WRITING = """
+import sys
 from pathlib import Path
 from earmark.errors import DataError
 from earmark.files import atomic_write
 from faults.operations import FULL, Operations
-folder = Path({str(tmp_path)!r})
-operations = Operations(str(folder), AT, FULL)
+
+folder = Path(sys.argv[1])
+operations = Operations(str(folder), int(sys.argv[2]), FULL)
 operations.install()
 try:
     atomic_write(folder / "a", b"12345678")
 except DataError as error:
     print(error)
-print(operations.n_done, operations.has_struck, sorted(x.name for x in folder.iterdir()))
+print(operations.has_struck, [path.name for path in folder.iterdir()])
 """
-    assert run_python("-c", code.replace("AT", "-1")).stdout.endswith("False ['a']\n")
+
+
+def test_a_disk_is_full_from_an_operation_on(tmp_path):
+    assert run_python(WRITING, tmp_path, -1) == "False ['a']\n"
     (tmp_path / "a").unlink()
-    said = run_python("-c", code.replace("AT", "2")).stdout
-    assert said.startswith(f"Cannot write {tmp_path}/a: No space left on device.")
-    assert said.endswith("True []\n")
-
-
-def test_a_killed_process_has_reported_what_it_did():
-    code = """
-import os, signal
-from faults.kills import Process
-
-def work(report):
-    report("done", "a")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-print(Process(work).outcome())
-"""
-    said = run_python("-c", code).stdout
-    assert "ended='killed'" in said
-    assert "done=['a']" in said
+    full = f"Cannot write {tmp_path}/a: No space left on device.\nTrue []\n"
+    assert run_python(WRITING, tmp_path, 2) == full
