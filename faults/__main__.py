@@ -31,7 +31,7 @@ class Part(NamedTuple):
     settings: dict[str, object]
 
 
-# A new part (kills, full disks, mutants of the code) is a module with such a `run`, and one line.
+# A new part (such as mutants of the code) is a module with such a `run`, and one line.
 PARTS: dict[str, Part] = {
     "input": Part(
         bad_input.run,
@@ -46,7 +46,9 @@ def main() -> int:
     """Run the parts that the command line names; all by default."""
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--only", action="append", default=[], help="group of a part: a reader")
+    parser.add_argument(
+        "--only", action="append", default=[], help="group of a part: a reader, a task"
+    )
     parser.add_argument("--cases", type=int, default=100_000, help="of each group")
     parser.add_argument("--seconds", type=float, help="of each part")
     parser.add_argument("--seed", type=int, default=0)

@@ -261,10 +261,11 @@ def _note_added(kind: Any, names: list[str], note: Note) -> None:
 def _cluster(data: Path, out: Path, note: Note) -> None:
     """Compute features on the workers, then detect there."""
     _note_features(note)
+    gathering.TOGETHER = GROUP
     address = (data / ADDRESS).read_text()
     build_store(out / "features", _recordings(data), FEATURES, scheduler=address)
     detector = Detector.load(data / "model.earmark", "cpu", threads=1)
-    detect = partial(_detect_on_workers, data / "model.earmark", address)
+    detect = partial(detect_on_cluster, data / "model.earmark", scheduler=address)
     _detect_to(detector, data, out / "found.tsv", note, {}, detect)
 
 
@@ -297,11 +298,6 @@ def run_worker(address: str, folder: Path) -> None:
     quiet = {"distributed.worker.http.routes": [], "distributed.worker.profile.enabled": False}
     with dask.config.set(quiet):
         asyncio.run(work())
-
-
-def _detect_on_workers(model: Path, address: str, files: Any, **options: Any) -> Iterator[Any]:
-    gathering.TOGETHER = GROUP
-    return detect_on_cluster(model, files, address, **options)
 
 
 def _serve(data: Path, out: Path, note: Note) -> None:
@@ -375,9 +371,7 @@ TASKS: dict[str, Task] = {
     "store": Task(_build, growing=_STORE),
     "training": Task(_train, growing=_RUN),
     "tuning": Task(_tune, start=("model.earmark",), damaged=("tuned.earmark",)),
-    "comparison": Task(
-        _compare, growing=_RUN, damaged=("table*", "*-seed0.json", "runs.png", *_STORE)
-    ),
+    "comparison": Task(_compare, growing=_RUN, damaged=("table*", "*-seed0.json", "runs.png")),
     "detection": Task(_detect, growing=_JOURNAL),
     "cluster": Task(_cluster, growing=(*_STORE, *_JOURNAL)),
     "serving": Task(
