@@ -446,6 +446,7 @@ class Case:
         if not any(outcome.ended == "result" for outcome in outcomes):
             reasons = ", ".join(outcome.reason for outcome in outcomes)
             raise LossError(f"of two processes, neither has a result: {reasons}")
+        self._done.clear()  # the work is complete
         self._count(True)
 
     def _kill_worker(self) -> None:
@@ -500,11 +501,14 @@ class Case:
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", out], check=True)
         try:
             shutil.copytree(saved, out, dirs_exist_ok=True)
-            grow = ["mount", "-o", "remount,size=256m", out]
-            yield lambda: subprocess.run(grow, check=True) and None
+            yield lambda: _grow(out)
         finally:
             subprocess.run(["umount", "-l", out], check=True)
             shutil.rmtree(saved)
+
+
+def _grow(out: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=256m", str(out)], check=True)
 
 
 def _can_mount() -> bool:

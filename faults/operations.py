@@ -70,7 +70,7 @@ class Operations:
                 self.count()
             real_fsync(descriptor)
 
-        builtins.open = io.open = opened  # type: ignore[assignment]
+        builtins.open = io.open = opened
         os.fsync = fsync  # type: ignore[assignment]
 
     def count(self, write_half: Any = None, frees: bool = False) -> None:

@@ -20,7 +20,7 @@ import distributed  # noqa: F401 - as all others, before the processes are forke
 import httpx
 import lightning_fabric  # noqa: F401
 import onnx  # noqa: F401
-import onnxruntime  # noqa: F401
+import onnxruntime  # type: ignore[import-untyped]  # noqa: F401
 
 import earmark
 from earmark.data import store
@@ -143,7 +143,8 @@ def _draw_nothing() -> None:
 
 
 def _note_epochs(note: Note) -> None:
-    run_epoch = loop._Trainer.run_epoch
+    trainer_class: Any = loop._Trainer
+    run_epoch = trainer_class.run_epoch
 
     def noted(trainer: Any, recorder: Any) -> None:
         piece = f"epoch {trainer.state.epoch} of {trainer.job.out.name}"
@@ -151,7 +152,7 @@ def _note_epochs(note: Note) -> None:
         run_epoch(trainer, recorder)
         note("done", piece)
 
-    loop._Trainer.run_epoch = noted  # type: ignore[method-assign]
+    trainer_class.run_epoch = noted
 
 
 def _build(data: Path, out: Path, note: Note) -> None:
@@ -184,7 +185,9 @@ def _tune(data: Path, out: Path, note: Note) -> None:
 def _compare(data: Path, out: Path, note: Note) -> None:
     _draw_nothing()
     _note_features(note)
-    execute, write = comparison.execute_run, RunResult.write
+    module: Any = comparison
+    result_class: Any = RunResult
+    execute, write = module.execute_run, result_class.write
 
     def noted(workspace: Any, run: Any) -> RunResult:
         note("begin", f"run {run.configuration}")
@@ -194,7 +197,7 @@ def _compare(data: Path, out: Path, note: Note) -> None:
         write(result, path)
         note("done", f"run {result.configuration}")
 
-    comparison.execute_run, RunResult.write = noted, written  # type: ignore[method-assign]
+    module.execute_run, result_class.write = noted, written
     plan = Plan.read(data / "plan.toml")
     results = run_plan(plan, out / "results", processes=1, device="cpu")
     write_tables(plan, results, out / "results")
@@ -372,7 +375,8 @@ TASKS: dict[str, Task] = {
     "training": Task(_train, growing=_RUN),
     "tuning": Task(_tune, start=("model.earmark",), damaged=("tuned.earmark",)),
     "comparison": Task(_compare, growing=_RUN, damaged=("table*", "*-seed0.json", "runs.png")),
-    "detection": Task(_detect, growing=_JOURNAL),
+    # Not the file of a call that is complete, nor frame-level scores, which no journal has.
+    "detection": Task(_detect, growing=_JOURNAL, damaged=("*.jsonl",)),
     "cluster": Task(_cluster, growing=(*_STORE, *_JOURNAL)),
     "serving": Task(
         _serve,
