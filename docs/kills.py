@@ -31,6 +31,6 @@ def kills_table() -> str:
     table = TextTable("Faults", ("task", "cases", *kinds, "lost"), rows)
     n_kills = sum(counts["all"][kind] for kind in (RANDOM, KILL, WORKER))
     return (
-        f"{n_kills:,} processes were killed in {n_cases['all']:,} cases. Cases in which anything was "
-        f"lost, half-written or different at the end: {lost['all']:,}.\n\n{table.to_markdown()}\n"
+        f"{n_kills:,} processes were killed in {n_cases['all']:,} cases. Cases in which anything "
+        f"was lost, half-written or different at the end: {lost['all']:,}.\n\n{table.to_markdown()}\n"
     )
