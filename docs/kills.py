@@ -32,5 +32,6 @@ def kills_table() -> str:
     n_kills = sum(counts["all"][kind] for kind in (RANDOM, KILL, WORKER))
     return (
         f"{n_kills:,} processes were killed in {n_cases['all']:,} cases. Cases in which anything "
-        f"was lost, half-written or different at the end: {lost['all']:,}.\n\n{table.to_markdown()}\n"
+        f"was lost, half-written or different at the end: {lost['all']:,}.\n\n"
+        f"{table.to_markdown()}\n"
     )
