@@ -70,7 +70,7 @@ check: $(READY) ## Lint, types and architecture
 bench: $(READY) $(OTHERS) ## Run the benchmarks; writes docs/speed.md, metrics.md and results.md
 	$(BIN)/python -m benchmarks $(ONLY)
 
-faults: $(READY) ## Attack every reader with bad input; continues where it was stopped
+faults: $(READY) ## Attack it: bad input, kills, full disks; continues where it was stopped
 	$(BIN)/python -m faults $(ONLY)
 
 lowest: ## Install the lowest versions that we accept, and run the tests that use them

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from faults import bad_input, guided
+from faults import bad_input, guided, kills
 from faults.results import Results
 
 OUT = Path(__file__).resolve().parent / "results"
@@ -32,7 +32,7 @@ class Part(NamedTuple):
     settings: dict[str, object]
 
 
-# A new part (kills, full disks, mutants of the code) is a module with such a `run`, and one line.
+# A new part (such as mutants of the code) is a module with such a `run`, and one line.
 PARTS: dict[str, Part] = {
     "input": Part(
         bad_input.run,
@@ -40,6 +40,7 @@ PARTS: dict[str, Part] = {
         {"hang_seconds": bad_input.HANG, "memory_bytes": bad_input.MEMORY},
     ),
     "guided": Part(guided.run, 120.0, {"tool": "atheris"}),
+    "kills": Part(kills.run, 420.0, {"stalled_seconds": kills.STALLED}),
 }
 
 
@@ -47,7 +48,9 @@ def main() -> int:
     """Run the parts that the command line names; all by default."""
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
-    parser.add_argument("--only", action="append", default=[], help="group of a part: a reader")
+    parser.add_argument(
+        "--only", action="append", default=[], help="group of a part: a reader, a task"
+    )
     parser.add_argument("--cases", type=int, default=1_000_000, help="of each group at most")
     parser.add_argument("--seconds", type=float, help="of each part")
     parser.add_argument("--seed", type=int, default=0)

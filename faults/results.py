@@ -18,6 +18,7 @@ class Counts:
         outcomes: outcome -> number of cases.
         seconds: of processor time that the cases took.
         slowest: seconds of processor time of the slowest case.
+        faults: kind of fault -> how often it happened, in a part that makes them.
         peak_bytes: most memory of a child above what it had before the first case.
         failures: what failed: the number of the case, its outcome, the reason.
     """
@@ -26,6 +27,7 @@ class Counts:
     outcomes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     slowest: float = 0.0
+    faults: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
     failures: list[dict[str, object]] = field(default_factory=list)
 

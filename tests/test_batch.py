@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,6 +180,44 @@ def contents(path):
     if path.is_file():
         return path.read_bytes()
     return {p.relative_to(path): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"{"), Path.unlink])
+@pytest.mark.usefixtures("alone")
+def test_a_file_that_was_damaged_after_a_kill_is_made_again(detector, sounds, tmp_path, damage):
+    own = settings(format="jsonl")
+    detect_batch(detector, sounds, f"{tmp_path}/whole/", own)
+    with pytest.raises(Killed):
+        detect_batch(Counting(detector, 4), sounds, f"{tmp_path}/found/", own)
+    damage(tmp_path / "found" / "b.jsonl")
+    again = Counting(detector)
+    assert detect_batch(again, sounds, f"{tmp_path}/found/", own).n_known == 3
+    assert again.names == ["b.wav", sorted(NAMES)[4]]
+    assert contents(tmp_path / "found") == contents(tmp_path / "whole")
+
+
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="a limit of the size of files stands for a disk"
+)
+def test_a_journal_on_a_full_disk_is_our_error_and_keeps_what_it_has(tmp_path):
+    import resource
+
+    recording, events = tmp_path / "a.wav", [Event(0, 1, "dog", 0.5)]
+    recording.touch()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(tmp_path / "journal", "key") as journal:
+        journal.add("a.wav", recording, 1.5, events)
+        size = (tmp_path / "journal").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, limits[1]))
+        try:
+            with pytest.raises(DataError, match=r"Cannot write .*journal: File too large\."):
+                journal.add("b.wav", recording, 1.5, events)
+            journal.__exit__()  # while what could not be written is still held
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with Journal(tmp_path / "journal", "key") as journal:
+        assert journal.entries({"a.wav": recording, "b.wav": recording}) == {"a.wav": (1.5, events)}
+    assert (tmp_path / "journal").stat().st_size == size
 
 
 @pytest.mark.parametrize("moment", ["before the file", "after the file"])

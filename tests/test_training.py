@@ -788,6 +788,10 @@ def test_pseudo_labels_are_kept_when_a_training_resumes(tones, trained, strong_t
     with pytest.raises(SettingError, match=r"pseudo_labels\.npy was computed by other teachers"):
         run(tones, student, "training.max_epochs=1", teachers=models[1:], resume=True)
     assert (student / PSEUDO_LABELS).stat().st_mtime_ns == written
+    content = (student / PSEUDO_LABELS).read_bytes()
+    (student / PSEUDO_LABELS).unlink()
+    run(tones, student, "training.max_epochs=1", teachers=models[:1], resume=True)
+    assert (student / PSEUDO_LABELS).read_bytes() == content
 
 
 def test_a_teacher_of_other_classes_is_refused(tones, trained, tmp_path):

@@ -11,7 +11,8 @@ from earmark.errors import DataError, EarmarkWarning, SettingError
 from earmark.files import locked
 from earmark.synth.scenes import SceneConfig, write_scenes
 from earmark.tensors import load_tensors, save_tensors
-from earmark.training.api import TRAINING_LOCK, _check_times
+from earmark.training import api
+from earmark.training.api import MODEL, TRAINING_LOCK, _check_times
 from earmark.training.checkpoint import Checkpoint, Fitted
 
 SMALL = [
@@ -58,6 +59,23 @@ def test_a_second_training_in_the_same_folder_is_refused_and_changes_nothing(sce
     with held, pytest.raises(DataError, match="Another process is training in"):
         train(scenes, tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [TRAINING_LOCK]
+
+
+def test_the_model_is_written_last_so_that_resuming_leaves_nothing_out(
+    scenes, tmp_path, monkeypatch
+):
+    def fail(folder):
+        raise DataError("Cannot write history.png: No space left on device.")
+
+    drawn, out = [], tmp_path / "run"
+    monkeypatch.setattr(api, "plot_epochs", fail)
+    with pytest.raises(DataError, match="No space left"):
+        train(scenes, out)
+    assert not (out / MODEL).exists()
+    monkeypatch.setattr(api, "plot_epochs", lambda folder: drawn.append((out / MODEL).exists()))
+    train(scenes, out, run=earmark.RunConfig(resume=True))
+    assert drawn == [False]
+    assert (out / MODEL).exists()
 
 
 def test_bad_input_leaves_no_folder(scenes, tmp_path):

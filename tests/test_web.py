@@ -502,6 +502,19 @@ def test_another_model_is_adopted_though_a_recording_has_vanished(model, tmp_pat
         assert web.wait(f"/api/recordings/{ids['b.wav']}", "working")["status"] == "ready"
 
 
+@pytest.mark.parametrize("kind", ["scores", "grey", "overview"])
+def test_files_of_an_analysis_that_were_cut_off_are_made_again(model, tmp_path, kind):
+    with running(model, tmp_path) as web:
+        web.upload(wav(2.0))
+        (path,) = (web.service.library.state / "scores").glob(f"*.{kind}")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with running(model, tmp_path) as web:
+        (recording,) = web.client.get("/api/recordings").json()
+        assert web.wait(f"/api/recordings/{recording['id']}", "working")["status"] == "ready"
+    assert path.read_bytes() == content
+
+
 def test_a_model_is_adopted_while_a_recording_is_analysed(model, monkeypatch):
     """The analysis that is stopped must not remove the files of the next one."""
     begun, go_on = threading.Event(), threading.Event()

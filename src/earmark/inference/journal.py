@@ -11,7 +11,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -58,19 +59,18 @@ class Journal:
         self.path, self._key = path, key
         self._lines: dict[str, dict[str, Any]] = {}
         self._synced = time.monotonic()
-        try:
+        with self._writing():
             self._file: BinaryIO = path.open("a+b")
-        except OSError as error:
-            raise DataError(f"Cannot write {path}: {error.strerror or error}.") from error
         try:
             lock(self._file, f"detecting to {path}")
             self._file.seek(0)
             end = self._read()
-            self._file.truncate(end)
+            with self._writing():
+                self._file.truncate(end)
             if not end:
                 self._write({"key": key})
         except BaseException:
-            self._file.close()
+            self._close()
             raise
 
     def _read(self) -> int:
@@ -109,21 +109,35 @@ class Journal:
         self._write({"name": name, "file": state, "duration": duration, "events": rows})
 
     def _write(self, values: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(values).encode() + b"\n")  # in ASCII: any file name
-        self._file.flush()
-        if time.monotonic() - self._synced >= SYNC_SECONDS:
-            os.fsync(self._file.fileno())
-            self._synced = time.monotonic()
+        with self._writing():
+            self._file.write(json.dumps(values).encode() + b"\n")  # in ASCII: any file name
+            self._file.flush()
+            if time.monotonic() - self._synced >= SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = time.monotonic()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise `DataError` if the disk is full or fails."""
+        try:
+            yield
+        except OSError as error:
+            raise DataError(f"Cannot write {self.path}: {error.strerror or error}.") from error
 
     def remove(self) -> None:
         """Remove the journal: the output is complete."""
-        self.path.unlink(missing_ok=True)
+        with self._writing():
+            self.path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        with suppress(OSError):  # a line that could not be written, and does not count
+            self._file.close()
 
     def __enter__(self) -> "Journal":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._close()
 
 
 def _file_state(path: Path) -> list[Any]:

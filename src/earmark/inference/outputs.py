@@ -9,7 +9,7 @@ the output stays as it was.
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -185,12 +185,17 @@ class FolderOutput:
         check_folder(folder)
 
     def begin(self, key: str) -> Known:
-        """Open the journal; return what is known of the recordings whose file is there."""
+        """Open the journal; return what is known of the recordings whose file is there, whole."""
         self._journal = self._stack.enter_context(Journal(self._folder / JOURNAL, key))
-        there = {name for name, path in self._files.items() if path.exists()}
-        known: Known = dict.fromkeys(there) if self._skip_done else {}
-        entries = self._journal.entries(self._recordings).items()
-        return known | {name: duration for name, (duration, _) in entries if name in there}
+        known: Known = {}
+        if self._skip_done:
+            known = dict.fromkeys(name for name, path in self._files.items() if path.exists())
+        for name, (duration, events) in self._journal.entries(self._recordings).items():
+            result = FileResult(name, events, duration)
+            with suppress(OSError):  # it was removed
+                if self._files[name].read_bytes() == self._writer.encode_one(result):
+                    known[name] = duration
+        return known
 
     def add(self, result: FileResult, path: Path) -> None:
         """Write the file of a result."""

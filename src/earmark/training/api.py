@@ -220,8 +220,8 @@ def train(
         fitted = run_job(job)
         detector = Detector(build_bundle(job.record(store), fitted, store, device), device)
         if is_first:
-            detector.save(folder / MODEL)
             plot_epochs(folder)
+            detector.save(folder / MODEL)  # last: where it is, nothing else is missing
         if is_first and run.report:
             report_classes(detector.bundle)
         return detector

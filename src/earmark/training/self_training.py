@@ -112,12 +112,13 @@ def write_pseudo_labels(
     kind = settings.training.pseudo_labels
     text = json.dumps({"teachers": digests, "pseudo_labels": kind}).encode()
     if keep and note.exists():
-        if note.read_bytes() == text:
+        if note.read_bytes() != text:
+            raise SettingError(
+                f"{path} was computed by other teachers, or as other training.pseudo_labels; "
+                "resume with those, or choose another out=."
+            )
+        if path.exists():  # otherwise it was removed, and is computed again
             return
-        raise SettingError(
-            f"{path} was computed by other teachers, or as other training.pseudo_labels; resume "
-            "with those, or choose another out=."
-        )
     bundles = [load_bundle(teacher) for teacher in teachers]
     for teacher, bundle in zip(teachers, bundles, strict=True):
         for member in bundle.members:

@@ -82,15 +82,17 @@ class Analysis:
         """Return whether the files are there, complete and of these classes."""
         try:
             about = json.loads(self.file("json").read_bytes())
-            size = self.file("scores").stat().st_size
-        except (OSError, ValueError):
+            return bool(
+                about["labels"] == list(self.labels)
+                and about["n_frames"] * 2 * len(self.labels) * 4 == about["sizes"]["scores"]
+                and about["sizes"] == self.sizes(about["sizes"])
+            )
+        except (OSError, ValueError, KeyError, TypeError):
             return False
-        n_values = 2 * len(self.labels)
-        return (
-            isinstance(about, dict)
-            and about.get("labels") == list(self.labels)
-            and about.get("n_frames", -1) * n_values * 4 == size
-        )
+
+    def sizes(self, kinds: Iterable[str]) -> dict[str, int]:
+        """Return the suffix of each file -> its bytes."""
+        return {kind: self.file(kind).stat().st_size for kind in kinds}
 
     def remove(self) -> None:
         """Delete the files."""
@@ -154,7 +156,13 @@ def analyse(
     except BaseException:
         analysis.remove()
         raise
-    about = {"duration": duration, "n_frames": n_frames, "labels": list(detector.labels)}
+    kinds = ("scores", "grey", "overview") if spectrogram else ("scores",)
+    about = {
+        "duration": duration,
+        "n_frames": n_frames,
+        "labels": list(detector.labels),
+        "sizes": analysis.sizes(kinds),
+    }
     atomic_write(analysis.file("json"), json.dumps(about).encode())
     return analysis
 
