@@ -149,7 +149,11 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/reliability.md": (bad_input.cases_table, bad_input.guided_table, kills.kills_table),
     "docs/networks.md": (transfer.transfer_table,),
     "docs/systems.md": systems.PARTS,
-    "docs/training.md": (defaults.validation_table, defaults.defaults_tables),
+    "docs/training.md": (
+        defaults.validation_table,
+        defaults.defaults_tables,
+        defaults.rates_table,
+    ),
     "docs/settings.md": (
         settings.section_tables,
         settings.network_tables,
