@@ -191,7 +191,8 @@ def _compare(data: Path, out: Path, note: Note) -> None:
 
     def noted(workspace: Any, run: Any) -> RunResult:
         note("begin", f"run {run.configuration}")
-        return execute(workspace, run)
+        result: RunResult = execute(workspace, run)
+        return result
 
     def written(result: RunResult, path: Path) -> None:
         write(result, path)
