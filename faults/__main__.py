@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from faults import bad_input
+from faults import bad_input, mutant_tests
 from faults.results import Results
 
 OUT = Path(__file__).resolve().parent / "results"
@@ -31,13 +31,14 @@ class Part(NamedTuple):
     settings: dict[str, object]
 
 
-# A new part (kills, full disks, mutants of the code) is a module with such a `run`, and one line.
+# A new part (kills, full disks) is a module with such a `run`, and one line.
 PARTS: dict[str, Part] = {
     "input": Part(
         bad_input.run,
         900.0,
         {"hang_seconds": bad_input.HANG, "memory_bytes": bad_input.MEMORY},
     ),
+    "mutants": Part(mutant_tests.run, 120.0, {"n_mutants": mutant_tests.N_MUTANTS}),
 }
 
 

@@ -19,6 +19,7 @@ class Counts:
         seconds: that the cases took.
         peak_bytes: most memory of a child above what it had before the first case.
         failures: what failed: the number of the case, its outcome, the reason.
+        source: what the cases were made of, if they must be made anew when it changes.
     """
 
     done: int = 0
@@ -26,6 +27,7 @@ class Counts:
     seconds: float = 0.0
     peak_bytes: int = 0
     failures: list[dict[str, object]] = field(default_factory=list)
+    source: str = ""
 
     def add(self, outcome: str) -> None:
         """Count one case."""
