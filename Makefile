@@ -58,7 +58,7 @@ check: $(READY) ## Lint, types and architecture
 bench: $(READY) $(OTHERS) ## Run the benchmarks; writes docs/speed.md, metrics.md and results.md
 	$(BIN)/python -m benchmarks $(ONLY)
 
-faults: $(READY) ## Attack every reader with bad input; continues where it was stopped
+faults: $(READY) ## Bad input for every reader, mutants of the code; continues where it was stopped
 	$(BIN)/python -m faults $(ONLY)
 
 docs: $(READY) ## Rebuild the tables and figures of docs/

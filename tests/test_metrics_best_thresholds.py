@@ -160,6 +160,53 @@ def try_all(scores):
     return thresholds, scores >= thresholds[:, None]
 
 
+def table(labels, **files):
+    """Frame-level scores of one second each: file -> label -> scores."""
+    columns = {name: np.array([own[label] for label in labels]).T for name, own in files.items()}
+    return ScoreTable(labels, {name: (np.arange(len(x) + 1), x) for name, x in columns.items()})
+
+
+def test_a_wrong_class_in_a_segment_is_one_error_not_two():
+    scores = table(["cat", "dog"], a={"cat": [0.9, 0], "dog": [0, 0.8]})
+    best = best_scores({"a": [Event(0, 2, "dog")]}, scores, SegmentCriterion(1.0))
+    # Half of the reference is found at a threshold that also finds the wrong class.
+    assert best.overall["error_rate"].value == 0.5
+
+
+def test_the_errors_of_events_are_the_sum_over_classes_each_at_its_own_threshold():
+    scores = table(
+        ["cat", "dog", "owl"],
+        a={
+            "cat": [0, 0, 0.3, 0, 0, 0, 0, 0, 0],
+            "dog": [0.9, 0, 0, 0, 0.1, 0, 0.5, 0, 0.5],  # one found, one missed, or two false
+            "owl": [0, 0.95, 0, 0, 0, 0, 0, 0, 0],  # is nowhere
+        },
+    )
+    reference = {"a": [Event(0, 1, "dog"), Event(2, 3, "cat"), Event(4, 5, "dog")]}
+    best = best_scores(reference, scores, CollarCriterion(0.2, 0.2, 0.0))
+    point = best.overall_by_class["error_rate"]
+    assert (point.value, point.tp, point.fp, point.n_ref) == (pytest.approx(1 / 3), 2, 0, 3)
+    assert 0 < point.thresholds["cat"] < 0.3
+    assert 0.5 < point.thresholds["dog"] < 0.9
+    assert point.thresholds["owl"] == np.inf
+
+
+def test_counts_of_segments_are_concatenated_with_all_that_their_scores_need():
+    reference = {"a": [Event(0, 1, "dog")], "b": [Event(1, 3, "dog"), Event(0, 1, "cat")]}
+    files = {
+        "a": {"cat": [0.2, 0.9], "dog": [0.7, 0.1]},
+        "b": {"cat": [0.5, 0.4, 0.1], "dog": [0.8, 0.3, 0.6]},
+    }
+    whole = count_thresholds(reference, table(["cat", "dog"], **files), SegmentCriterion(1.0))
+    first, second = (
+        count_thresholds(
+            {name: reference[name]}, table(["cat", "dog"], **{name: own}), SegmentCriterion(1.0)
+        )
+        for name, own in files.items()
+    )
+    assert first.concatenate(second).scores() == whole.scores() != first.scores()
+
+
 def test_the_f_measure_with_one_threshold_per_class_takes_several_iterations():
     """One iteration: in each class the best if the F-measure were that of a single threshold."""
     rng = np.random.default_rng(0)
