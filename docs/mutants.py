@@ -17,7 +17,8 @@ def mutants_table() -> str:
     groups = json.loads(RESULTS.read_text())["groups"]
     areas: dict[str, Counter[str]] = {name: Counter() for name in AREAS}
     for name, own in modules().items():
-        areas[own.area].update(groups[name]["outcomes"])
+        if name in groups:
+            areas[own.area].update(groups[name]["outcomes"])
     areas["all"] = sum(areas.values(), Counter())
     rows = tuple(
         (
@@ -29,6 +30,7 @@ def mutants_table() -> str:
             f"{score([own]):.1%}",
         )
         for name, own in areas.items()
+        if own
     )
     columns = ("code", "mutants", "killed", "equivalent", "survived", "score")
     lines = [TextTable("Mutants", columns, rows).to_markdown(), ""]

@@ -18,6 +18,7 @@ from earmark.metrics.best_thresholds import (
     best_scores,
     count_thresholds,
 )
+from earmark.metrics.count_deltas import CountDeltas
 from earmark.metrics.event import event_scores
 from earmark.metrics.operating_points import threshold_between
 from earmark.metrics.segment import segment_scores
@@ -164,6 +165,14 @@ def table(labels, **files):
     """Frame-level scores of one second each: file -> label -> scores."""
     columns = {name: np.array([own[label] for label in labels]).T for name, own in files.items()}
     return ScoreTable(labels, {name: (np.arange(len(x) + 1), x) for name, x in columns.items()})
+
+
+def test_the_deltas_of_all_classes_pooled_are_those_of_one_class():
+    two = np.array([0, 1])
+    deltas = CountDeltas(two, two, np.array([0.5, 0.6]), np.array([[1, 2]]), two)
+    (pooled,) = deltas.pool_classes().split_by_class(1)
+    assert pooled.score.tolist() == [0.6, 0.5]
+    assert pooled.values.tolist() == [[2, 1]]
 
 
 def test_a_wrong_class_in_a_segment_is_one_error_not_two():

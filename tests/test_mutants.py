@@ -128,7 +128,7 @@ def test_a_mutant_is_put_into_functions_that_live(module, change, call, before, 
     made = [mutant.change for mutant in make_mutants(SOURCE)]
     (case,) = cases_of(path, [made.index(change)])
     assert result() == before
-    put(case, functions_of(path))
+    put(case, functions_of(path)[path])
     assert result() == after
 
 

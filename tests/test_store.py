@@ -21,8 +21,8 @@ from earmark.audio.encode import write_audio
 from earmark.data import store as store_module
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.data.manifest import Manifest, clip_paths
-from earmark.data.store import FeatureStore, build_store
-from earmark.errors import DataError, SettingError
+from earmark.data.store import Clip, FeatureStore, build_store
+from earmark.errors import AudioError, DataError, SettingError
 from earmark.files import locked
 from earmark.runtime.processes import map_in_order
 
@@ -74,6 +74,39 @@ def built(audio, tmp_path_factory):
 @pytest.fixture
 def copy(built, tmp_path):
     return shutil.copytree(built, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": -1}, "numbers of a clip"),
+        ({"n_frames": -1}, "numbers of a clip"),
+        ({"frames_sum": 1.5}, "numbers of a clip"),
+        ({"mtime_ns": True}, "numbers of a clip"),
+        ({"file": 3}, "names of a clip"),
+        ({"failed": 3}, "names of a clip"),
+    ],
+)
+def test_a_line_of_the_index_has_numbers_from_0_and_texts(changes, message):
+    clip = Clip("a.wav", start=3, n_frames=4)
+    clip.check()
+    replace(clip, failed="a.wav is empty").check()
+    with pytest.raises(DataError, match=message):
+        replace(clip, **changes).check()
+
+
+def test_a_long_recording_that_breaks_off_leaves_no_frames_behind(audio, tmp_path, monkeypatch):
+    def read(path, sample_rate):
+        yield from store_blocks(path, sample_rate)
+        raise AudioError(f"{path} breaks off")
+
+    store_blocks = store_module.read_blocks
+    monkeypatch.setattr(store_module, "read_blocks", read)
+    monkeypatch.setattr(store_module, "SPILL", 1)
+    clip, frames = store_module._compute(("00.wav", audio / "00.wav"), tmp_path, CONFIG)
+    assert (clip.n_frames, frames) == (0, b"")
+    assert clip.failed.endswith("breaks off")
+    assert not list(tmp_path.iterdir())
 
 
 def files_of(folder):
