@@ -22,6 +22,7 @@ from earmark.data import store as store_module
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.data.manifest import Manifest, clip_paths
 from earmark.data.store import Clip, FeatureStore, build_store
+from earmark.encoders import ENCODERS, EncoderConfig
 from earmark.errors import AudioError, DataError, SettingError
 from earmark.files import locked
 from earmark.runtime.processes import map_in_order
@@ -93,6 +94,20 @@ def test_a_line_of_the_index_has_numbers_from_0_and_texts(changes, message):
     replace(clip, failed="a.wav is empty").check()
     with pytest.raises(DataError, match=message):
         replace(clip, **changes).check()
+
+
+def test_workers_of_a_scheduler_need_an_encoder_that_they_know(tmp_path, monkeypatch):
+    encoder = EncoderConfig("mine", patch=1.0, hop=1.0)
+    monkeypatch.setitem(ENCODERS, "mine", None)
+    with pytest.raises(SettingError, match="'mine' is registered in this process"):
+        store_module._on_cluster(tmp_path, replace(CONFIG, encoder=encoder), "127.0.0.1:1")
+    assert store_module._on_cluster(tmp_path, CONFIG, None) is None
+
+
+def test_a_repr_counts_the_clips_and_those_that_failed(audio, built, tmp_path):
+    assert repr(FeatureStore.open(built)) == f"FeatureStore({str(built)!r}, 40 clips)"
+    files = {"00.wav": audio / "00.wav", "gone.wav": tmp_path / "gone.wav"}
+    assert repr(build_store(tmp_path / "store", files, CONFIG)).endswith("1 clips, 1 failed)")
 
 
 def test_a_long_recording_that_breaks_off_leaves_no_frames_behind(audio, tmp_path, monkeypatch):
@@ -436,6 +451,11 @@ class TestDamage:
                     build_store(copy, files_of(audio), CONFIG)
             (copy / name).write_bytes(whole)
         FeatureStore.open(copy)
+
+    def test_of_frames_that_are_gone_is_reported_as_no_bytes(self, copy):
+        (copy / "frames.f16").unlink()
+        with pytest.raises(DataError, match=r"frames\.f16 has 0 bytes instead of"):
+            FeatureStore.open(copy)
 
     def test_of_any_byte_is_detected(self, copy):
         places = random.Random(2)
