@@ -21,7 +21,7 @@ from earmark.audio.encode import write_audio
 from earmark.data import store as store_module
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.data.manifest import Manifest, clip_paths
-from earmark.data.store import Clip, FeatureStore, build_store
+from earmark.data.store import Clip, Excerpt, FeatureStore, build_store
 from earmark.encoders import ENCODERS, EncoderConfig
 from earmark.errors import AudioError, DataError, SettingError
 from earmark.files import locked
@@ -108,6 +108,44 @@ def test_a_repr_counts_the_clips_and_those_that_failed(audio, built, tmp_path):
     assert repr(FeatureStore.open(built)) == f"FeatureStore({str(built)!r}, 40 clips)"
     files = {"00.wav": audio / "00.wav", "gone.wav": tmp_path / "gone.wav"}
     assert repr(build_store(tmp_path / "store", files, CONFIG)).endswith("1 clips, 1 failed)")
+
+
+def test_excerpts_are_parts_of_clips_that_a_check_and_another_process_know(built):
+    whole = FeatureStore.open(built)
+    store = whole.with_excerpts({"part": Excerpt("03.wav", 2, 5)})
+    store = store.with_excerpts({"other": Excerpt("04.wav", 0, 1)})
+    for own in (store, pickle.loads(pickle.dumps(store))):
+        assert np.array_equal(own["part"], whole["03.wav"][2:7])
+        assert len(own["other"]) == 1
+        own.check()
+    assert "part" not in whole
+    with pytest.raises(DataError, match=r"there is no clip '3\.wav'; did you mean"):
+        whole.with_excerpts({"part": Excerpt("3.wav", 0, 1)})
+
+
+def craft(folder, change):
+    """Change the lines of an index, and the checksums with them."""
+    lines = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
+    change(lines)
+    index = b"".join(map(store_module._as_line, lines))
+    (folder / "index.jsonl").write_bytes(index)
+    summary = json.loads((folder / "store.json").read_text())
+    del summary["sum"]
+    summary["index_sum"] = zlib.crc32(index)
+    summary["sum"] = zlib.crc32(store_module._as_line(summary))
+    (folder / "store.json").write_text(json.dumps(summary))
+
+
+def test_an_index_with_right_checksums_and_wrong_content_is_refused(copy):
+    craft(copy, lambda lines: None)
+    FeatureStore.open(copy)
+    last = json.loads((copy / "index.jsonl").read_text().splitlines()[-1])
+    craft(copy, lambda lines: lines[-1].update(n_frames=last["n_frames"] + 1))
+    with pytest.raises(DataError, match=r"names frames that frames\.f16 does not have"):
+        FeatureStore.open(copy)
+    craft(copy, lambda lines: lines[0].update(features=[1]))
+    with pytest.raises(DataError, match=r"the settings in index\.jsonl are no table"):
+        FeatureStore.open(copy)
 
 
 def test_a_long_recording_that_breaks_off_leaves_no_frames_behind(audio, tmp_path, monkeypatch):
