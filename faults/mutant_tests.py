@@ -43,7 +43,6 @@ from faults.mutants import Mutant, make_mutants
 from faults.results import Counts, Results
 
 ROOT = Path(__file__).resolve().parents[1]
-MAKER = Path(__file__).resolve().parent / "mutants.py"
 EQUIVALENT = Path(__file__).resolve().parent / "equivalent.toml"
 N_MUTANTS = 510
 VARIANTS = 6  # of a test with parameters, spread over all
@@ -96,15 +95,16 @@ AREAS = {
 
 
 class Module(NamedTuple):
-    """A module that is mutated: its area, its path, the paths of its tests, and a checksum.
+    """A module that is mutated: its area, its path, the paths of its tests, a checksum, a number.
 
-    The checksum is of its source and of how mutants are made.
+    The checksum is of its source and of all mutants; the number is that of the mutants.
     """
 
     area: str
     path: Path
     tests: tuple[Path, ...]
     digest: str
+    n_mutants: int
 
 
 def modules() -> dict[str, Module]:
@@ -116,8 +116,10 @@ def modules() -> dict[str, Module]:
             for path in sorted((source / "earmark").glob(pattern)):
                 name = ".".join(path.relative_to(source).with_suffix("").parts)
                 tests = (path, *(ROOT / "tests" / test for test in area.tests))
-                if any(True for _ in make_mutants(path.read_text())):
-                    found[name] = Module(area_name, path, tests, _digest(path, MAKER))
+                made = [(own.function, own.change) for own in make_mutants(path.read_text())]
+                if made:
+                    digest = _digest(path, json.dumps(made))
+                    found[name] = Module(area_name, path, tests, digest, len(made))
     return found
 
 
@@ -129,12 +131,11 @@ def equivalents() -> dict[tuple[str, str, str], str]:
 
 def sample(of: dict[str, Module], seed: int) -> dict[str, list[int]]:
     """Return the numbers of the mutants of each module that are tested, at random."""
-    sizes = {name: sum(1 for _ in make_mutants(own.path.read_text())) for name, own in of.items()}
-    whole, chosen = sum(sizes.values()), {}
-    for name, size in sizes.items():
-        numbers = list(range(size))
+    whole, chosen = sum(own.n_mutants for own in of.values()), {}
+    for name, own in of.items():
+        numbers = list(range(own.n_mutants))
         random.Random(f"{seed} {name}").shuffle(numbers)
-        chosen[name] = numbers[: max(2, round(N_MUTANTS * size / whole))]
+        chosen[name] = numbers[: max(2, round(N_MUTANTS * own.n_mutants / whole))]
     return chosen
 
 
@@ -587,5 +588,5 @@ def _end_group(child: int) -> None:
         os.killpg(child, signal.SIGKILL)
 
 
-def _digest(*paths: Path) -> str:
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+def _digest(path: Path, more: str = "") -> str:
+    return hashlib.sha256(path.read_bytes() + more.encode()).hexdigest()[:16]

@@ -69,7 +69,7 @@ class _Site(NamedTuple):
 
     parent: ast.AST
     field: str
-    index: int | None
+    at: int | None
     old: ast.AST
     new: ast.AST
     lines: tuple[int, int]
@@ -92,7 +92,9 @@ def make_mutants(source: str) -> Iterator[Mutant]:
         pairs += zip([own.arg for own in arguments.kwonlyargs], arguments.kw_defaults, strict=True)
         whole = (function.lineno, function.end_lineno or function.lineno)
         for argument, default in pairs:
-            for new in _constants(default) if isinstance(default, ast.Constant) else ():
+            if not isinstance(default, ast.Constant):
+                continue
+            for new in _constants(default):
                 change = f"{argument}={ast.unparse(default)} -> {ast.unparse(new)}"
                 yield Mutant(name, change, whole, tree, (argument, new))
         for site in _sites(function):
@@ -112,10 +114,10 @@ def make_mutants(source: str) -> Iterator[Mutant]:
 
 
 def _put(site: _Site, node: ast.AST) -> None:
-    if site.index is None:
+    if site.at is None:
         setattr(site.parent, site.field, node)
     else:
-        getattr(site.parent, site.field)[site.index] = node
+        getattr(site.parent, site.field)[site.at] = node
 
 
 def _functions(
