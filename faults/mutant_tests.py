@@ -2,8 +2,8 @@
 
 A sample of the mutants (`faults.mutants`) of `AREAS`, of fixed size and shared out by the number of
 mutants of each module. Each runs the tests that execute its statement, the quickest first, until
-one fails. Which tests those are, and what each costs, is measured once per test file and kept
-beside the results.
+one fails. Which tests those are, and what each costs, is measured once per test and kept beside
+the results.
 
 One process imports and collects the tests; each mutant is a fork of it in which the code of one
 function is replaced, so that it costs no import. A fork ends by a limit of processor time if the
@@ -18,6 +18,7 @@ import ast
 import contextlib
 import gc
 import hashlib
+import inspect
 import itertools
 import json
 import os
@@ -174,6 +175,7 @@ def run(results: Results, seconds: float, n_cases: int, only: list[str], seed: i
         return
     files = dict.fromkeys(str(path) for name in campaign.names for path in of[name].tests)
     arguments = ["-o", "addopts=", "--doctest-modules", "-c", str(ROOT / "pyproject.toml")]
+    arguments.append("--assert=plain")  # else pytest compiles named modules, and not as we do
     for plugin in ("cacheprovider", "xdist", "cov", "terminal", "schemathesis"):
         arguments += ["-p", f"no:{plugin}"]
     with tempfile.TemporaryDirectory() as folder:
@@ -192,8 +194,6 @@ class _Campaign:
     ) -> None:
         self.results, self.end, self.names, self.of = results, end, names, of
         self.numbers: dict[str, list[int]] = {}
-        # Before they are imported: a file may change during the run.
-        self.digests = {path: _digest(path) for name in names for path in of[name].tests}
         self.functions: dict[Path, dict[CodeType, list[FunctionType]]] = {}
         self.folder = Path()
         self.failed = ""  # the first test that failed, of a fork
@@ -419,52 +419,59 @@ class _Coverage:
         for path in dict.fromkeys(item.path for item in items):
             own = [item for item in items if item.path == path]
             file = cache / f"{campaign.of[name].area}-{path.stem}.json"
-            values = self._of_file(file, path, own)
+            values = self._of_file(file, own)
             for key in ("seconds", "lines"):
                 self.values[key].update(values[key])
             self.values["failed"] += values["failed"]
 
-    def _of_file(self, cached: Path, path: Path, items: list[pytest.Item]) -> dict[str, Any]:
+    def _of_file(self, cached: Path, items: list[pytest.Item]) -> dict[str, Any]:
+        """Return what the tests of a file execute; new and changed ones are measured."""
         area = self.campaign.of[self.name].area
         targets = {
             str(own.path): own.digest for own in self.campaign.of.values() if own.area == area
         }
-        key = {"tests": self.campaign.digests[path], "modules": targets}
+        values: dict[str, Any] = {"modules": {}}
         if cached.exists():
-            values: dict[str, Any] = json.loads(cached.read_text())
-            if values["key"] == key:
-                return values
-        child = os.fork()
-        if not child:
-            try:
-                self._measure(cached, key, sorted(targets), items)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
-        _end_group(child)
-        return dict(json.loads(cached.read_text()))
+            values = json.loads(cached.read_text())
+        if values["modules"] != targets:
+            values = {"modules": targets, "tests": {}, "seconds": {}, "failed": [], "lines": {}}
+        new = [item for item in items if values["tests"].get(item.nodeid) != _text_of(item)]
+        if new:
+            values["tests"] |= {item.nodeid: _text_of(item) for item in new}
+            child = os.fork()
+            if not child:
+                try:
+                    self._measure(cached, values, sorted(targets), new)
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            _end_group(child)
+            values = json.loads(cached.read_text())
+        return values
 
     def _measure(
-        self, cached: Path, key: dict[str, object], files: list[str], items: list[pytest.Item]
+        self, cached: Path, values: dict[str, Any], files: list[str], items: list[pytest.Item]
     ) -> None:
         os.setsid()
         measured = self.campaign.measured = _Measured(items[0].path.name, files)
         measured.tracer.start()
         signal.signal(signal.SIGVTALRM, _too_long)
-        failed = []
         for item, following in zip(items, [*items[1:], None], strict=True):
             self.campaign.failed = ""
             signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
             with measured.context(item.nodeid):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if item.nodeid in values["failed"]:
+                values["failed"].remove(item.nodeid)
             if self.campaign.failed:
-                failed.append(item.nodeid)
+                values["failed"].append(item.nodeid)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         measured.tracer.stop()
-        values = {"key": key, "seconds": measured.seconds, "failed": failed}
-        atomic_write(cached, json.dumps({**values, "lines": measured.lines()}).encode())
+        values["seconds"] |= measured.seconds
+        values["lines"] |= measured.lines()
+        atomic_write(cached, json.dumps(values).encode())
 
     def tests_of(self, lines: tuple[int, int], budget: float) -> list[_Test]:
         """Return tests that execute any of the lines, the quickest first, of so many seconds."""
@@ -483,7 +490,8 @@ class _Coverage:
                 own = (item.nodeid, *fixtures)
                 cost = sum(self.values["seconds"].get(context, 0) for context in own)
                 found.append(_Test(item, cost))
-        found.sort(key=lambda test: test.seconds)
+        # First the tests in files of the module's name: others execute it by the way.
+        found.sort(key=lambda test: (self.path.stem not in test.item.path.stem, test.seconds))
         total, within = 0.0, []
         for test in found:
             total += test.seconds
@@ -571,6 +579,15 @@ def functions_of(*paths: Path) -> dict[Path, dict[CodeType, list[FunctionType]]]
         if type(own) is FunctionType and own.__code__.co_filename in names:
             found[names[own.__code__.co_filename]].setdefault(own.__code__, []).append(own)
     return found
+
+
+def _text_of(item: pytest.Item) -> str:
+    """Return a checksum of the source of a test as it was imported."""
+    if isinstance(item, pytest.Function):
+        text = inspect.getsource(item.obj)
+    else:
+        text = getattr(getattr(item, "dtest", None), "docstring", None) or ""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _too_long(*_: object) -> None:

@@ -30,6 +30,11 @@ tables = st.dictionaries(
 resolutions = st.sampled_from([1.0, 0.5, 0.1, 0.3, 2.0])
 
 
+def test_a_file_without_events_has_no_segments():
+    counts = count_segments({"a": [], "b": [Event(0, 2.5, "dog")]}, {})
+    assert counts.n_segments.tolist() == [0, 3]
+
+
 def test_a_repr_names_files_classes_and_headlines():
     scores = segment_scores({"a": [Event(0, 2, "dog")]}, {"a": [Event(0, 1, "dog")]})
     shown = repr(scores)
