@@ -383,7 +383,8 @@ class _Measured:
 
     def lines(self) -> dict[str, dict[str, list[int]]]:
         """Return context -> file -> lines."""
-        data, found = self.tracer.get_data(), {}
+        data = self.tracer.get_data()
+        found: dict[str, dict[str, list[int]]] = {}
         for file in self.files:
             for line, contexts in data.contexts_by_lineno(file).items():
                 for context in contexts:
@@ -492,7 +493,8 @@ class _Coverage:
                 found.append(_Test(item, cost))
         # First the tests in files of the module's name: others execute it by the way.
         found.sort(key=lambda test: (self.path.stem not in test.item.path.stem, test.seconds))
-        total, within = 0.0, []
+        total = 0.0
+        within: list[_Test] = []
         for test in found:
             total += test.seconds
             if within and total > budget:
