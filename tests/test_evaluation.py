@@ -351,6 +351,13 @@ class TestWarnings:
         early = evaluate(reference, [half], NO_BOOTSTRAP).warnings
         assert not any("start after" in x for x in early)
 
+    def test_scores_without_a_file_of_the_reference_are_an_error(self):
+        reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog")]}
+        scores = ScoreTable(["dog"], {"a": ([0, 1], [[0.9]])})
+        system = SystemOutput("mine", reference, scores=scores)
+        with pytest.raises(DataError, match="1 of 2 files of the reference have no frame-level"):
+            evaluate(reference, [system], NO_BOOTSTRAP)
+
     def test_a_system_without_any_output_is_an_error(self):
         with pytest.raises(SettingError, match="output of mine is empty"):
             SystemOutput("mine")

@@ -22,6 +22,7 @@ from earmark.metrics.count_deltas import CountDeltas
 from earmark.metrics.event import event_scores
 from earmark.metrics.operating_points import threshold_between
 from earmark.metrics.segment import segment_scores
+from earmark.metrics.stacked_scores import stack_scores
 
 LABELS = ["cat", "dog", "owl"]
 CRITERIA = [
@@ -173,6 +174,14 @@ def test_the_deltas_of_all_classes_pooled_are_those_of_one_class():
     (pooled,) = deltas.pool_classes().split_by_class(1)
     assert pooled.score.tolist() == [0.6, 0.5]
     assert pooled.values.tolist() == [[2, 1]]
+
+
+@pytest.mark.parametrize("second", [0.9, 0.8])
+def test_of_two_detections_near_one_event_one_is_false(second):
+    stacked = stack_scores({"a": [Event(1, 2, "dog")]}, table(["dog"], a={"dog": [0.9, 0, second]}))
+    deltas = CollarCriterion(2.0, 2.0, 0.0).count_deltas(stacked)
+    tp, fp = deltas.values[:2, deltas.score >= second].sum(axis=1)
+    assert (tp, fp) == (1, 1)
 
 
 def test_a_wrong_class_in_a_segment_is_one_error_not_two():

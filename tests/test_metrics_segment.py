@@ -35,6 +35,11 @@ def test_a_file_without_events_has_no_segments():
     assert counts.n_segments.tolist() == [0, 3]
 
 
+def test_without_a_negative_segment_the_specificity_is_0():
+    events = {"a": [Event(0, 2, "dog")]}
+    assert segment_scores(events, events).overall["accuracy"]["specificity"] == 0
+
+
 def test_a_repr_names_files_classes_and_headlines():
     scores = segment_scores({"a": [Event(0, 2, "dog")]}, {"a": [Event(0, 1, "dog")]})
     shown = repr(scores)
