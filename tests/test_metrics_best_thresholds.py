@@ -184,6 +184,15 @@ def test_of_two_detections_near_one_event_one_is_false(second):
     assert (tp, fp) == (1, 1)
 
 
+@pytest.mark.parametrize("decimals", [None, 0, 6])
+def test_rounded_edges_give_the_segments_of_whole_seconds(decimals):
+    scores = table(["dog"], a={"dog": [0.9, 0.1, 0.8, 0.2]})
+    reference = {"a": [Event(0, 1, "dog"), Event(2, 3, "dog")]}
+    best = best_scores(reference, scores, SegmentCriterion(1.0, decimals=decimals))
+    point = best.overall["f_measure"]
+    assert (point.value, point.tp, point.fp) == (1, 2, 0)
+
+
 def test_a_wrong_class_in_a_segment_is_one_error_not_two():
     scores = table(["cat", "dog"], a={"cat": [0.9, 0], "dog": [0, 0.8]})
     best = best_scores({"a": [Event(0, 2, "dog")]}, scores, SegmentCriterion(1.0))

@@ -77,6 +77,15 @@ def test_a_difference_has_both_scores_and_their_difference_if_it_was_not_tested(
     assert row == ("segment F1", "0.667", "1.000", "+0.333", "-", "-")
 
 
+def test_the_reliability_of_all_events_is_above_that_of_its_bins():
+    events = {"a": [Event(0, 1, "dog", 0.9), Event(2, 3, "dog", 0.2)]}
+    evaluation = evaluate(
+        {"a": events["a"][:1]}, [SystemOutput("mine", events)], Scoring(n_bootstrap=0)
+    )
+    (table,) = (own for own in score_tables(evaluation) if own.title == "calibration: mine")
+    assert table.rows[0][:2] == ("all", "2")
+
+
 def test_a_p_value_of_a_thousandth_is_shown_as_it_is():
     assert (p_text(0.001), p_text(0.00099)) == ("0.001", "<0.001")
 
