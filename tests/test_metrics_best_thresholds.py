@@ -178,8 +178,9 @@ def test_the_deltas_of_all_classes_pooled_are_those_of_one_class():
 
 @pytest.mark.parametrize("second", [0.9, 0.8])
 def test_of_two_detections_near_one_event_one_is_false(second):
-    stacked = stack_scores({"a": [Event(1, 2, "dog")]}, table(["dog"], a={"dog": [0.9, 0, second]}))
-    deltas = CollarCriterion(2.0, 2.0, 0.0).count_deltas(stacked)
+    scores = table(["dog"], a={"dog": [0, 0.9, 0, second, 0, 0]})
+    stacked = stack_scores({"a": [Event(2, 3, "dog")]}, scores)
+    deltas = CollarCriterion(1.0, 1.0, 0.0).count_deltas(stacked)
     tp, fp = deltas.values[:2, deltas.score >= second].sum(axis=1)
     assert (tp, fp) == (1, 1)
 

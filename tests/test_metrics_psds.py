@@ -27,6 +27,11 @@ def test_a_detection_of_which_rounding_leaves_nothing_to_cover_is_a_cross_trigge
         assert deltas.values[2, deltas.score >= 0.9].sum() == expected
 
 
+@pytest.mark.parametrize("function", [count_psds, psds_scores])
+def test_rates_up_to_100_count_by_default_as_in_the_dcase_challenge(function):
+    assert inspect.signature(function).parameters["max_efpr"].default == 100
+
+
 @pytest.mark.parametrize("decimals", [0, 6])
 def test_a_relevant_detection_is_no_cross_trigger_however_short_or_covered(decimals):
     scores = ScoreTable(["cat", "dog"], {"a": ([0, 0.4, 0.8], [[0.9, 0], [0, 0]])})
