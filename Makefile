@@ -27,7 +27,7 @@ COMPARED := detection runtimes scoring psds
 OTHERS := $(if $(filter $(COMPARED),$(or $(ONLY),$(COMPARED))),$(ORACLES)/ready $(PEERS)/ready)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench faults lowest lock audit docs site format clean
+.PHONY: help setup demo test check bench faults mutants lowest lock audit docs site format clean
 
 help: ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -72,6 +72,9 @@ bench: $(READY) $(OTHERS) ## Run the benchmarks; writes docs/speed.md, metrics.m
 
 faults: $(READY) ## Attack it: bad input, kills, full disks; continues where it was stopped
 	$(BIN)/python -m faults $(ONLY)
+
+mutants: $(READY) ## Change single lines of the code and list those that no test notices; an hour
+	$(BIN)/python -m faults mutants
 
 lowest: ## Install the lowest versions that we accept, and run the tests that use them
 	rm -rf $(LOWEST)

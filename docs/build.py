@@ -26,6 +26,7 @@ from docs import (
     formats,
     gallery,
     kills,
+    mutants,
     page,
     reliable,
     results,
@@ -146,7 +147,12 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
         reliable.classes,
         card.attribution,
     ),
-    "docs/reliability.md": (bad_input.cases_table, bad_input.guided_table, kills.kills_table),
+    "docs/reliability.md": (
+        bad_input.cases_table,
+        bad_input.guided_table,
+        kills.kills_table,
+        mutants.mutants_table,
+    ),
     "docs/networks.md": (transfer.transfer_table,),
     "docs/systems.md": systems.PARTS,
     "docs/training.md": (

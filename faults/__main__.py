@@ -1,4 +1,6 @@
-"""`make faults`: run the parts, each within its time; `python -m faults input --seconds 60`.
+"""`make faults`: run the attacks, each within its time; `python -m faults input --seconds 60`.
+
+`make mutants`, which tests the tests, is a part of its own.
 
 Results are in `faults/results/PART.json`; a run continues with the cases that are missing. The exit
 code is 1 if any case failed, of this run or an earlier one with the same results.
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from faults import bad_input, guided, kills
+from faults import bad_input, guided, kills, mutant_tests
 from faults.results import Results
 
 OUT = Path(__file__).resolve().parent / "results"
@@ -23,7 +25,7 @@ class Part(NamedTuple):
     Args:
         run: takes the results to fill, seconds, number of cases of each group, names of groups,
             and the seed.
-        seconds: that it may take in a full run, in which all parts take less than 20 minutes.
+        seconds: that it may take; all parts of `ATTACKS` take less than 20 minutes.
         settings: limits that its cases have, for the file of results.
     """
 
@@ -32,7 +34,7 @@ class Part(NamedTuple):
     settings: dict[str, object]
 
 
-# A new part (such as mutants of the code) is a module with such a `run`, and one line.
+# A new part is a module with such a `run`, and one line.
 PARTS: dict[str, Part] = {
     "input": Part(
         bad_input.run,
@@ -41,13 +43,17 @@ PARTS: dict[str, Part] = {
     ),
     "guided": Part(guided.run, 120.0, {"tool": "atheris"}),
     "kills": Part(kills.run, 420.0, {"stalled_seconds": kills.STALLED}),
+    "mutants": Part(mutant_tests.run, 3600.0, {"n_mutants": mutant_tests.N_MUTANTS}),
 }
+ATTACKS = ("input", "guided", "kills")  # what `make faults` runs
 
 
 def main() -> int:
-    """Run the parts that the command line names; all by default."""
+    """Run the parts that the command line names; the attacks by default."""
     parser = argparse.ArgumentParser(prog="python -m faults", description=__doc__)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument(
+        "parts", nargs="*", help=f"of {', '.join(PARTS)}; by default {', '.join(ATTACKS)}"
+    )
     parser.add_argument(
         "--only", action="append", default=[], help="group of a part: a reader, a task"
     )
@@ -58,7 +64,7 @@ def main() -> int:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way, what was done is kept
     n_failures = 0
-    for name in arguments.parts or PARTS:
+    for name in arguments.parts or ATTACKS:
         part = PARTS[name]
         arguments.out.mkdir(parents=True, exist_ok=True)
         results = Results(arguments.out / f"{name}.json", arguments.seed, part.settings)

@@ -21,6 +21,7 @@ class Counts:
         faults: kind of fault -> how often it happened, in a part that makes them.
         peak_bytes: most memory of a child above what it had before the first case.
         failures: what failed: the number of the case, its outcome, the reason.
+        source: what the cases were made of, if they must be made anew when it changes.
     """
 
     done: int = 0
@@ -30,6 +31,7 @@ class Counts:
     faults: dict[str, int] = field(default_factory=dict)
     peak_bytes: int = 0
     failures: list[dict[str, object]] = field(default_factory=list)
+    source: str = ""
 
     def add(self, outcome: str, n: int = 1) -> None:
         """Count one case, or `n`."""

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +105,18 @@ def test_random_eq_changes_every_frame_of_a_clip_alike_and_clips_differently():
     assert not torch.equal(y[0], y[1])
     assert 0 < y.abs().max() <= 6.0 * math.log(10) / 10
     assert y.diff(dim=2).abs().max() < y.abs().max()  # smooth over the mel bands
+
+
+def test_random_eq_is_the_line_through_its_knots():
+    batch = Batch(torch.zeros(200, 1, 80), None, torch.zeros(200, 1))
+    y = random_eq(batch, AugmentConfig(eq_db=6.0), GRID, rng(5)).log_mel[:, 0].numpy()
+    generator = rng(5)
+    places = torch.rand(200, 2, generator=generator).numpy()
+    levels = torch.rand(200, 4, generator=generator).numpy()
+    for change, place, level in zip(y, places, levels, strict=True):
+        knots = [0, *sorted(place * 79), 79]  # the lowest band, two between, the highest
+        in_db = np.interp(np.arange(80), knots, level * 12 - 6)
+        np.testing.assert_allclose(change, in_db * math.log(10) / 10, atol=1e-3)
 
 
 def test_a_time_shift_rotates_the_valid_frames_and_leaves_padding_in_place():

@@ -232,6 +232,12 @@ class TestClipThreshold:
         with pytest.raises(SettingError, match=r"clip_threshold of 0\.3 needs clip-level scores"):
             self.decode(6, None)
 
+    def test_it_is_an_error_too_if_only_some_of_the_recordings_have_none(self):
+        with_clip = scores_of([0.9, 0.9], clip_scores=np.full((2, 1), 0.1))
+        finder = RunFinder([with_clip, scores_of([0.9, 0.9])])
+        with pytest.raises(SettingError, match="needs clip-level scores"):
+            finder.find(0, Rule(clip_threshold=0.2))
+
 
 class TestMedian:
     @pytest.mark.parametrize("at", ["begin", "middle", "end"])
@@ -258,6 +264,9 @@ class TestMedian:
     )
     def test_the_window_is_the_nearest_odd_number_of_frames(self, frames, expected):
         assert window_frames(frames * HOP, GRID) == expected
+
+    def test_scores_of_no_classes_are_filtered_to_none(self):
+        assert median_filter(np.zeros((5, 0)), 3).shape == (5, 0)
 
     def test_a_window_must_be_odd(self):
         with pytest.raises(SettingError, match="odd"):
@@ -407,6 +416,15 @@ class TestSettings:
     def test_there_is_one_rule_per_label(self, labels, rules, message):
         with pytest.raises(SettingError, match=message):
             Decoding(labels, rules)
+
+    def test_two_lengths_of_segments_are_one_too_many(self):
+        with pytest.raises(SettingError, match="segment must be the same for all classes"):
+            Decoding(["dog", "cat"], [Rule(segment=1.0), Rule(segment=2.0)])
+
+    def test_a_repr_shows_the_rule_that_all_classes_share(self):
+        assert repr(Rule()) in repr(Decoding.uniform(["dog"]))
+        other = Decoding(["dog", "cat"], [Rule(), Rule(median=0.2)])
+        assert "2 different rules" in repr(other)
 
     def test_an_unknown_label_is_an_error_with_the_nearest(self):
         with pytest.raises(SettingError, match="did you mean 'dog'"):

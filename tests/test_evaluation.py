@@ -342,6 +342,26 @@ class TestWarnings:
             "2 labels of the reference are not in mine: 'cat', 'dog'" in message
         )  # the dog in z is ignored
 
+    def test_most_events_from_the_end_of_the_reference_on_are_reported(self):
+        reference = {"a": [Event(0, 2, "dog")]}
+        found = {"a": [Event(0, 1, "dog"), Event(2, 3, "dog"), Event(2.5, 3, "dog")]}
+        late = evaluate(reference, [SystemOutput("mine", found)], NO_BOOTSTRAP).warnings
+        assert any("2 of 3 events of mine start after the last event" in x for x in late)
+        half = SystemOutput("mine", {"a": found["a"][:2]})
+        early = evaluate(reference, [half], NO_BOOTSTRAP).warnings
+        assert not any("start after" in x for x in early)
+
+    def test_scores_without_a_file_of_the_reference_are_an_error(self):
+        reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog")]}
+        scores = ScoreTable(["dog"], {"a": ([0, 1], [[0.9]])})
+        system = SystemOutput("mine", reference, scores=scores)
+        with pytest.raises(DataError, match="1 of 2 files of the reference have no frame-level"):
+            evaluate(reference, [system], NO_BOOTSTRAP)
+
+    def test_a_system_without_any_output_is_an_error(self):
+        with pytest.raises(SettingError, match="output of mine is empty"):
+            SystemOutput("mine")
+
     @pytest.mark.parametrize("label", ["Dog bark", "dog_bark ", "DOG-BARK"])
     def test_labels_that_differ_in_case_or_spaces_only_are_named(self, label):
         reference = {"a": [Event(0, 1, "dog_bark"), Event(1, 2, "cat")]}

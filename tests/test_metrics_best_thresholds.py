@@ -18,9 +18,11 @@ from earmark.metrics.best_thresholds import (
     best_scores,
     count_thresholds,
 )
+from earmark.metrics.count_deltas import CountDeltas
 from earmark.metrics.event import event_scores
 from earmark.metrics.operating_points import threshold_between
 from earmark.metrics.segment import segment_scores
+from earmark.metrics.stacked_scores import stack_scores
 
 LABELS = ["cat", "dog", "owl"]
 CRITERIA = [
@@ -158,6 +160,79 @@ def try_all(scores):
     levels = [*np.unique(scores), np.inf]
     thresholds = np.array(list(itertools.product(levels, repeat=scores.shape[1])))
     return thresholds, scores >= thresholds[:, None]
+
+
+def table(labels, **files):
+    """Frame-level scores of one second each: file -> label -> scores."""
+    columns = {name: np.array([own[label] for label in labels]).T for name, own in files.items()}
+    return ScoreTable(labels, {name: (np.arange(len(x) + 1), x) for name, x in columns.items()})
+
+
+def test_the_deltas_of_all_classes_pooled_are_those_of_one_class():
+    two = np.array([0, 1])
+    deltas = CountDeltas(two, two, np.array([0.5, 0.6]), np.array([[1, 2]]), two)
+    (pooled,) = deltas.pool_classes().split_by_class(1)
+    assert pooled.score.tolist() == [0.6, 0.5]
+    assert pooled.values.tolist() == [[2, 1]]
+
+
+@pytest.mark.parametrize("second", [0.9, 0.8])
+def test_of_two_detections_near_one_event_one_is_false(second):
+    scores = table(["dog"], a={"dog": [0, 0.9, 0, second, 0, 0]})
+    stacked = stack_scores({"a": [Event(2, 3, "dog")]}, scores)
+    deltas = CollarCriterion(1.0, 1.0, 0.0).count_deltas(stacked)
+    tp, fp = deltas.values[:2, deltas.score >= second].sum(axis=1)
+    assert (tp, fp) == (1, 1)
+
+
+@pytest.mark.parametrize("decimals", [None, 0, 6])
+def test_rounded_edges_give_the_segments_of_whole_seconds(decimals):
+    scores = table(["dog"], a={"dog": [0.9, 0.1, 0.8, 0.2]})
+    reference = {"a": [Event(0, 1, "dog"), Event(2, 3, "dog")]}
+    best = best_scores(reference, scores, SegmentCriterion(1.0, decimals=decimals))
+    point = best.overall["f_measure"]
+    assert (point.value, point.tp, point.fp) == (1, 2, 0)
+
+
+def test_a_wrong_class_in_a_segment_is_one_error_not_two():
+    scores = table(["cat", "dog"], a={"cat": [0.9, 0], "dog": [0, 0.8]})
+    best = best_scores({"a": [Event(0, 2, "dog")]}, scores, SegmentCriterion(1.0))
+    # Half of the reference is found at a threshold that also finds the wrong class.
+    assert best.overall["error_rate"].value == 0.5
+
+
+def test_the_errors_of_events_are_the_sum_over_classes_each_at_its_own_threshold():
+    scores = table(
+        ["cat", "dog", "owl"],
+        a={
+            "cat": [0, 0, 0.3, 0, 0, 0, 0, 0, 0],
+            "dog": [0.9, 0, 0, 0, 0.1, 0, 0.5, 0, 0.5],  # one found, one missed, or two false
+            "owl": [0, 0.95, 0, 0, 0, 0, 0, 0, 0],  # is nowhere
+        },
+    )
+    reference = {"a": [Event(0, 1, "dog"), Event(2, 3, "cat"), Event(4, 5, "dog")]}
+    best = best_scores(reference, scores, CollarCriterion(0.2, 0.2, 0.0))
+    point = best.overall_by_class["error_rate"]
+    assert (point.value, point.tp, point.fp, point.n_ref) == (pytest.approx(1 / 3), 2, 0, 3)
+    assert 0 < point.thresholds["cat"] < 0.3
+    assert 0.5 < point.thresholds["dog"] < 0.9
+    assert point.thresholds["owl"] == np.inf
+
+
+def test_counts_of_segments_are_concatenated_with_all_that_their_scores_need():
+    reference = {"a": [Event(0, 1, "dog")], "b": [Event(1, 3, "dog"), Event(0, 1, "cat")]}
+    files = {
+        "a": {"cat": [0.2, 0.9], "dog": [0.7, 0.1]},
+        "b": {"cat": [0.5, 0.4, 0.1], "dog": [0.8, 0.3, 0.6]},
+    }
+    whole = count_thresholds(reference, table(["cat", "dog"], **files), SegmentCriterion(1.0))
+    first, second = (
+        count_thresholds(
+            {name: reference[name]}, table(["cat", "dog"], **{name: own}), SegmentCriterion(1.0)
+        )
+        for name, own in files.items()
+    )
+    assert first.concatenate(second).scores() == whole.scores() != first.scores()
 
 
 def test_the_f_measure_with_one_threshold_per_class_takes_several_iterations():

@@ -53,6 +53,14 @@ def leaves_of(intervals):
     return {k: v for kind in kinds for k, v in leaves(getattr(intervals, kind), (kind,)).items()}
 
 
+def test_samples_are_those_of_seed_0_unless_another_is_given():
+    counts = simulate_clips(np.random.default_rng(0), 30, [0.4], 1.0)
+    intervals = [bootstrap_scores(counts, n_bootstrap=40, **own) for own in ({}, {"seed": 0})]
+    assert repr(intervals[0].to_dict()) == repr(intervals[1].to_dict())
+    other = bootstrap_scores(counts, n_bootstrap=40, seed=1)
+    assert repr(other.to_dict()) != repr(intervals[0].to_dict())
+
+
 @pytest.mark.parametrize(
     "counts",
     [some_segments(), simulate_clips(np.random.default_rng(0), 40, [0.4, 0.2], 1.0)],

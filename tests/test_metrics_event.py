@@ -48,6 +48,12 @@ pairs_of = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=14
 )
 
 
+def test_an_event_that_was_matched_substitutes_for_no_other():
+    reference = {"a": [Event(0, 1, "dog"), Event(0, 1, "cat")]}
+    errors = event_scores(reference, {"a": [Event(0, 1, "dog")]}).overall["error_rate"]
+    assert (errors["substitution_rate"], errors["deletion_rate"]) == (0.0, 0.5)
+
+
 def near(reference, estimate, rule, judged):
     """The rule, for one pair."""
     reach = max(rule["offset_collar"], rule["percentage_of_length"] * reference.duration)

@@ -120,6 +120,12 @@ class TestEvaluation:
         scoring = Scoring(n_bootstrap=60, negatives=durations)
         return reference, [SystemOutput("mine", estimate | changes)], scoring
 
+    def test_one_system_with_events_is_enough_for_negatives(self):
+        reference, systems, scoring = self.scored()
+        tags = SystemOutput("tags", tags=dict.fromkeys(reference, ("dog",)))
+        evaluation = evaluate(reference, [*systems, tags], scoring)
+        assert ["false_events" in own.scores for own in evaluation.systems] == [True, False]
+
     def test_negatives_give_false_events_and_a_curve_and_change_no_other_score(self, tmp_path):
         reference, systems, scoring = self.scored()
         evaluation = evaluate(reference, systems, scoring)

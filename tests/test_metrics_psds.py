@@ -11,10 +11,33 @@ from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.formats.scores import ScoreTable
 from earmark.metrics.detections import find_detections
+from earmark.metrics.event_criteria import IntersectionCriterion
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, SCENARIOS, count_psds, psds_scores
 from earmark.metrics.stacked_scores import stack_scores
 
 LABELS = ["cat", "dog", "owl"]
+
+
+def test_a_detection_of_which_rounding_leaves_nothing_to_cover_is_a_cross_trigger():
+    scores = ScoreTable(["cat", "dog"], {"a": ([0, 0.4, 0.8, 1.2], [[0.9, 0], [0, 0], [0, 0]])})
+    stacked = stack_scores({"a": [Event(0.8, 1.2, "dog")]}, scores)
+    for decimals, expected in ((0, 1), (6, 0)):
+        criterion = IntersectionCriterion(0.5, 0.5, cttc=0.5, decimals=decimals)
+        deltas = criterion.count_deltas(stacked)
+        assert deltas.values[2, deltas.score >= 0.9].sum() == expected
+
+
+@pytest.mark.parametrize("function", [count_psds, psds_scores])
+def test_rates_up_to_100_count_by_default_as_in_the_dcase_challenge(function):
+    assert inspect.signature(function).parameters["max_efpr"].default == 100
+
+
+@pytest.mark.parametrize("decimals", [0, 6])
+def test_a_relevant_detection_is_no_cross_trigger_however_short_or_covered(decimals):
+    scores = ScoreTable(["cat", "dog"], {"a": ([0, 0.4, 0.8], [[0.9, 0], [0, 0]])})
+    stacked = stack_scores({"a": [Event(0, 0.4, "cat"), Event(0, 0.4, "dog")]}, scores)
+    deltas = IntersectionCriterion(0.5, 0.5, 0.5, decimals).count_deltas(stacked)
+    assert deltas.values[2, deltas.score >= 0.9].sum() == 0
 
 
 def decode(file_scores, column, threshold):

@@ -162,6 +162,10 @@ class TestErrors:
         with pytest.raises(DataError, match=r"at least two runs of each system\. Got 1"):
             compare_runs([1.0], [2.0])
 
+    def test_of_several_undefined_scores_the_first_is_named(self):
+        with pytest.raises(DataError, match="Run 2 of the first system has the score nan"):
+            compare_runs([0.5, math.nan, 0.4, math.nan], [0.5, 0.4, 0.3, 0.2])
+
     def test_an_undefined_score_raises_with_its_run(self):
         with pytest.raises(DataError, match="Run 2 of the second system has the score nan"):
             compare_runs([0.1, 0.2], [0.1, math.nan])

@@ -30,6 +30,34 @@ tables = st.dictionaries(
 resolutions = st.sampled_from([1.0, 0.5, 0.1, 0.3, 2.0])
 
 
+def test_a_file_without_events_has_no_segments():
+    counts = count_segments({"a": [], "b": [Event(0, 2.5, "dog")]}, {})
+    assert counts.n_segments.tolist() == [0, 3]
+
+
+def test_without_a_negative_segment_the_specificity_is_0():
+    events = {"a": [Event(0, 2, "dog")]}
+    assert segment_scores(events, events).overall["accuracy"]["specificity"] == 0
+
+
+def test_a_repr_names_files_classes_and_headlines():
+    scores = segment_scores({"a": [Event(0, 2, "dog")]}, {"a": [Event(0, 1, "dog")]})
+    shown = repr(scores)
+    assert shown.startswith("SegmentScores(1 files, 1 classes, ")
+    assert "f_measure=0.667" in shown
+
+
+def test_of_weighted_scores_the_first_sample_is_returned_unless_another_is_named():
+    reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog")]}
+    counts = count_segments(reference, {"a": reference["a"]})
+    weighted = counts.weighted_scores(np.array([[2.0, 0.0], [0.0, 2.0]]))
+    errors = [
+        weighted.sample(["dog"], *own)["overall"]["error_rate"]["error_rate"]
+        for own in ((), (0,), (1,))
+    ]
+    assert errors == [0, 0, 1]
+
+
 def dense_counts(reference, estimate, labels, resolution):
     """Count as sed_eval does: one dense matrix per file, segment by segment."""
     total = dict.fromkeys(["tp", "fp", "fn", "tn", "s", "d", "i"], 0)

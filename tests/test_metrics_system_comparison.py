@@ -226,6 +226,10 @@ class TestErrors:
     def test_no_permutations_are_too_few(self):
         with pytest.raises(SettingError, match="n_permutations must be at least 1"):
             compare_systems(*segment_pair(), n_permutations=0)
+        assert (
+            compare_systems(*segment_pair(), n_bootstrap=40, n_permutations=1).n_permutations == 1
+        )
+        assert compare_systems(*segment_pair(), n_bootstrap=40).n_permutations == 1000
 
 
 SCORES = {

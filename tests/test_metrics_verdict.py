@@ -38,6 +38,18 @@ def test_the_interval_at_the_level_of_the_p_value_ends_at_zero():
     assert high == pytest.approx(0.06)
 
 
+def test_equal_runs_are_no_evidence_and_runs_that_never_vary_are_all_of_it():
+    assert Effect(0.0, 0.0, 0.0, n_runs=5).p_value == 1
+    assert Effect(-1.0, 0.0, 0.0, n_runs=5).p_value == 0
+
+
+def test_the_plain_values_have_both_intervals():
+    effect = Effect(0.001, 0.0001, 0.0, n_runs=8)
+    values = judge([effect])[0].to_dict()
+    assert (values["low"], values["high"]) == effect.interval(0.95)
+    assert (values["narrow_low"], values["narrow_high"]) == effect.interval(0.90)
+
+
 def test_seeds_and_clips_add_up_as_squares():
     seeds, clips = Effect(0.0, 0.0004, 0.0, 5), Effect(0.0, 0.0, 0.0001, 5)
     both = Effect(0.0, 0.0004, 0.0001, 5)

@@ -31,6 +31,7 @@ from earmark.pooling import (
     prior_attention_pool,
 )
 from earmark.pooling.functions import FUNCTIONS, make_function
+from earmark.pooling.stages import segment_means
 from earmark.training.settings import Settings
 
 N_HIDDEN, N_CLASSES = 6, 3
@@ -564,6 +565,17 @@ def test_learned_weights_give_no_weight_to_a_weightless_segment(rule):
     torch.testing.assert_close(
         make("linear", (5,), rule)(x, u), torch.full((1, N_CLASSES), 0.8, dtype=torch.float64)
     )
+
+
+def test_the_means_behind_learned_stage_weights_leave_out_padding_at_every_stage():
+    values, n_valid, stages = bags(24)[1], (24, 10), (3, 2, 4)
+    valid = torch.arange(24)[None, :, None] < torch.tensor(n_valid)[:, None, None]
+    made = segment_means(values * valid, valid, stages)
+    for clip, n in enumerate(n_valid):
+        own = values[clip, :n]
+        for length, means in zip(stages, made, strict=True):
+            own = torch.stack([part.mean(0) for part in own.split(length)])
+            torch.testing.assert_close(means[clip, : len(own)], own)
 
 
 def test_learned_stage_weights_add_one_dense_layer_per_stage():

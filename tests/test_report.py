@@ -8,7 +8,7 @@ from rich.console import Console
 from earmark.formats.events import Event
 from earmark.formats.scores import ScoreTable
 from earmark.metrics.evaluation import Scoring, SystemOutput, evaluate
-from earmark.metrics.report import TextTable, score_tables
+from earmark.metrics.report import TextTable, p_text, score_tables
 
 ODD = ["[noise]", "speech [male]", "[/x]", "A|B", ":smile:"]
 
@@ -50,6 +50,44 @@ def test_every_part_of_a_wide_table_starts_with_the_names(width):
     assert sum(n_numbers) == 9
     assert (len(parts) == 1) == (width == 200)
     assert all(line.startswith(" configura") for line in parts)
+
+
+def test_a_title_is_at_the_left_and_the_strong_rows_are_bold():
+    table = TextTable("t", ("", "F1"), (("overall", "0.5"), ("a long name of a class", "0.4")), 1)
+    text = io.StringIO()
+    Console(file=text, width=60, force_terminal=True, color_system="standard").print(
+        table.to_rich()
+    )
+    lines = text.getvalue().splitlines()
+    assert lines[0].startswith("\x1b[3mt")
+    bold = [line for line in lines if "\x1b[1m" in line and ("overall" in line or "class" in line)]
+    assert len(bold) == 1
+    assert "overall" in bold[0]
+
+
+def test_a_difference_has_both_scores_and_their_difference_if_it_was_not_tested():
+    reference = {"a": [Event(0, 4, "dog")]}
+    systems = [
+        SystemOutput("half", {"a": [Event(0, 2, "dog")]}),
+        SystemOutput("whole", {"a": [Event(0, 4, "dog")]}),
+    ]
+    tables = score_tables(evaluate(reference, systems, Scoring(n_bootstrap=0)))
+    (table,) = (own for own in tables if "paired by file" in own.title)
+    row = next(own for own in table.rows if own[0] == "segment F1")
+    assert row == ("segment F1", "0.667", "1.000", "+0.333", "-", "-")
+
+
+def test_the_reliability_of_all_events_is_above_that_of_its_bins():
+    events = {"a": [Event(0, 1, "dog", 0.9), Event(2, 3, "dog", 0.2)]}
+    evaluation = evaluate(
+        {"a": events["a"][:1]}, [SystemOutput("mine", events)], Scoring(n_bootstrap=0)
+    )
+    (table,) = (own for own in score_tables(evaluation) if own.title == "calibration: mine")
+    assert table.rows[0][:2] == ("all", "2")
+
+
+def test_a_p_value_of_a_thousandth_is_shown_as_it_is():
+    assert (p_text(0.001), p_text(0.00099)) == ("0.001", "<0.001")
 
 
 def test_the_headlines_give_the_number_of_bootstrap_samples_of_scores():

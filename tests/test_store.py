@@ -21,8 +21,9 @@ from earmark.audio.encode import write_audio
 from earmark.data import store as store_module
 from earmark.data.features import FeatureConfig, log_mel
 from earmark.data.manifest import Manifest, clip_paths
-from earmark.data.store import FeatureStore, build_store
-from earmark.errors import DataError, SettingError
+from earmark.data.store import Clip, Excerpt, FeatureStore, build_store
+from earmark.encoders import ENCODERS, EncoderConfig
+from earmark.errors import AudioError, DataError, SettingError
 from earmark.files import locked
 from earmark.runtime.processes import map_in_order
 
@@ -74,6 +75,91 @@ def built(audio, tmp_path_factory):
 @pytest.fixture
 def copy(built, tmp_path):
     return shutil.copytree(built, tmp_path / "copy")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": -1}, "numbers of a clip"),
+        ({"n_frames": -1}, "numbers of a clip"),
+        ({"frames_sum": 1.5}, "numbers of a clip"),
+        ({"mtime_ns": True}, "numbers of a clip"),
+        ({"file": 3}, "names of a clip"),
+        ({"failed": 3}, "names of a clip"),
+    ],
+)
+def test_a_line_of_the_index_has_numbers_from_0_and_texts(changes, message):
+    clip = Clip("a.wav", start=3, n_frames=4)
+    clip.check()
+    replace(clip, failed="a.wav is empty").check()
+    with pytest.raises(DataError, match=message):
+        replace(clip, **changes).check()
+
+
+def test_workers_of_a_scheduler_need_an_encoder_that_they_know(tmp_path, monkeypatch):
+    encoder = EncoderConfig("mine", patch=1.0, hop=1.0)
+    monkeypatch.setitem(ENCODERS, "mine", None)
+    with pytest.raises(SettingError, match="'mine' is registered in this process"):
+        store_module._on_cluster(tmp_path, replace(CONFIG, encoder=encoder), "127.0.0.1:1")
+    assert store_module._on_cluster(tmp_path, CONFIG, None) is None
+
+
+def test_a_repr_counts_the_clips_and_those_that_failed(audio, built, tmp_path):
+    assert repr(FeatureStore.open(built)) == f"FeatureStore({str(built)!r}, 40 clips)"
+    files = {"00.wav": audio / "00.wav", "gone.wav": tmp_path / "gone.wav"}
+    assert repr(build_store(tmp_path / "store", files, CONFIG)).endswith("1 clips, 1 failed)")
+
+
+def test_excerpts_are_parts_of_clips_that_a_check_and_another_process_know(built):
+    whole = FeatureStore.open(built)
+    store = whole.with_excerpts({"part": Excerpt("03.wav", 2, 5)})
+    store = store.with_excerpts({"other": Excerpt("04.wav", 0, 1)})
+    for own in (store, pickle.loads(pickle.dumps(store))):
+        assert np.array_equal(own["part"], whole["03.wav"][2:7])
+        assert len(own["other"]) == 1
+        own.check()
+    assert "part" not in whole
+    with pytest.raises(DataError, match=r"there is no clip '3\.wav'; did you mean"):
+        whole.with_excerpts({"part": Excerpt("3.wav", 0, 1)})
+
+
+def craft(folder, change):
+    """Change the lines of an index, and the checksums with them."""
+    lines = [json.loads(line) for line in (folder / "index.jsonl").read_text().splitlines()]
+    change(lines)
+    index = b"".join(map(store_module._as_line, lines))
+    (folder / "index.jsonl").write_bytes(index)
+    summary = json.loads((folder / "store.json").read_text())
+    del summary["sum"]
+    summary["index_sum"] = zlib.crc32(index)
+    summary["sum"] = zlib.crc32(store_module._as_line(summary))
+    (folder / "store.json").write_text(json.dumps(summary))
+
+
+def test_an_index_with_right_checksums_and_wrong_content_is_refused(copy):
+    craft(copy, lambda lines: None)
+    FeatureStore.open(copy)
+    last = json.loads((copy / "index.jsonl").read_text().splitlines()[-1])
+    craft(copy, lambda lines: lines[-1].update(n_frames=last["n_frames"] + 1))
+    with pytest.raises(DataError, match=r"names frames that frames\.f16 does not have"):
+        FeatureStore.open(copy)
+    craft(copy, lambda lines: lines[0].update(features=[1]))
+    with pytest.raises(DataError, match=r"the settings in index\.jsonl are no table"):
+        FeatureStore.open(copy)
+
+
+def test_a_long_recording_that_breaks_off_leaves_no_frames_behind(audio, tmp_path, monkeypatch):
+    def read(path, sample_rate):
+        yield np.zeros(20 * sample_rate, np.float32)
+        assert list(tmp_path.glob("*.spill")), "frames must be on their way by now"
+        raise AudioError(f"{path} breaks off")
+
+    monkeypatch.setattr(store_module, "read_blocks", read)
+    monkeypatch.setattr(store_module, "SPILL", 1)
+    clip, frames = store_module._compute(("00.wav", audio / "00.wav"), tmp_path, CONFIG)
+    assert (clip.n_frames, frames) == (0, b"")
+    assert clip.failed.endswith("breaks off")
+    assert not list(tmp_path.iterdir())
 
 
 def files_of(folder):
@@ -403,6 +489,11 @@ class TestDamage:
                     build_store(copy, files_of(audio), CONFIG)
             (copy / name).write_bytes(whole)
         FeatureStore.open(copy)
+
+    def test_of_frames_that_are_gone_is_reported_as_no_bytes(self, copy):
+        (copy / "frames.f16").unlink()
+        with pytest.raises(DataError, match=r"frames\.f16 has 0 bytes instead of"):
+            FeatureStore.open(copy)
 
     def test_of_any_byte_is_detected(self, copy):
         places = random.Random(2)

@@ -390,6 +390,18 @@ def test_learning_rates():
     assert learning_rate(plateau, 0, rows[:4]) == 1e-3
     assert learning_rate(plateau, 0, rows[:5]) == 5e-4
     assert learning_rate(plateau, 0, rows) == 2.5e-4
+    every_second = replace(plateau, plateau=2)
+    assert learning_rate(every_second, 0, rows[:3]) == 1e-3
+    assert learning_rate(every_second, 0, rows[:4]) == 5e-4
+
+
+def test_a_cosine_passes_the_middle_and_an_exponential_schedule_falls_in_steps():
+    cosine = TrainingConfig(schedule="cosine", max_epochs=10)
+    assert learning_rate(cosine, 0.0, []) == pytest.approx(1e-3)
+    assert learning_rate(cosine, 5.0, []) == pytest.approx(1e-3 * (0.01 + 0.99 / 2))
+    steps = TrainingConfig(schedule="exponential", decay=0.5, decay_epochs=3)
+    rates = [learning_rate(steps, progress, []) for progress in (0.0, 2.9, 3.0, 5.9, 6.0, 7.5)]
+    assert rates == [1e-3, 1e-3, 5e-4, 5e-4, 2.5e-4, 2.5e-4]
 
 
 def rows_of(**values):

@@ -140,8 +140,8 @@ class IntersectionCriterion:
         other = reference.class_index[event]
         needed = _round(self.cttc * (detections.offset - detections.onset), self.decimals)
         overlap = overlaps(detections, detection, reference, event)
-        overlap[relevant[detection]] = 0
-        is_other = other != detections.class_index[detection]
+        # A relevant detection is no cross trigger, however short it is.
+        is_other = ~relevant[detection] & (other != detections.class_index[detection])
         some = np.flatnonzero(is_other & ((overlap > 0) | (needed[detection] == 0)))
         detection, other, overlap = detection[some], other[some], overlap[some]
         if not len(detection):
