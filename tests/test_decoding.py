@@ -452,3 +452,8 @@ class TestSettings:
             decode_events(
                 scores_of([score] * 3, clip_scores=clip_scores), Decoding.uniform(["dog"])
             )
+
+
+def test_a_median_that_no_memory_can_hold_is_refused():
+    with pytest.raises(SettingError, match=r"A median of 1e\+09 s has 12,500,000,001 frames"):
+        decode_events(scores_of([0.2, 0.9]), Decoding.uniform(["dog"], median=1e9))

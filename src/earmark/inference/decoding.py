@@ -91,6 +91,7 @@ class Rule:
 
 
 RULE_FIELDS = tuple(Rule.__dataclass_fields__)
+MAX_WINDOW_FRAMES = 2**24  # of a median filter, which holds them: 15 days at 12.5 frames per second
 
 
 @dataclass(frozen=True)
@@ -504,7 +505,13 @@ def window_frames(median: float, grid: FrameGrid) -> int:
     >>> [window_frames(median, FrameGrid(12.5)) for median in (0, 0.08, 0.16, 0.4)]
     [1, 1, 3, 5]
     """
-    return 2 * (grid.index(median) // 2) + 1
+    n_frames = 2 * (grid.index(median) // 2) + 1
+    if n_frames > MAX_WINDOW_FRAMES:
+        raise SettingError(
+            f"A median of {median:g} s has {n_frames:,} frames; give a shorter one, of at most "
+            f"{MAX_WINDOW_FRAMES:,}."
+        )
+    return n_frames
 
 
 def check_probabilities(name: str, values: Floats) -> None:
