@@ -122,7 +122,7 @@ def make(folder: Path) -> list[Path]:
     correction = {
         "events": [{"onset": 0.1, "offset": 0.3, "event_label": "dog", "score": 0.5}],
         "tags": {"cat": False},
-        "events_checked": True,
+        "checked": "events",
     }
     query = "sensitivity=high&min_score=0.2&classes=dog,cat&filename=c.wav"
     raw = {"Content-Type": "application/octet-stream"}

@@ -426,7 +426,11 @@ def test_a_setting_that_a_file_does_not_have_gets_its_default(path):
         (set_field("models", 0, "channels", value=[10**6] * 4), r"must have the shape \(2000000,"),
         (set_field("models", 0, "channels", value=[10**12] * 4), "not a usable model file"),
         (set_field("models", 0, "channels", value=[10**30] * 4), "not a usable model file"),
-        (set_field("models", 0, "n_recurrent", value=10**7), r"must have the shape \(30000000,"),
+        (set_field("models", 0, "n_recurrent", value=10**6), r"must have the shape \(3000000,"),
+        (
+            set_field("models", 0, "n_recurrent", value=10**7),
+            "n_recurrent must be .* up to 1048576",
+        ),
         (set_field("models", 0, "n_convolutions", value=10**6), "4000000 convolutions or more"),
         (set_field("features", value={}), "its features must be a list"),
         (set_field("models", value="crnn"), "its models must be a list"),

@@ -25,6 +25,7 @@ from earmark.inference.detector import Detector
 from earmark.inference.member import Member
 from earmark.inference.model_file import Bundle
 from earmark.inference.onnx_export import export_onnx, open_session
+from earmark.inference.onnx_file import OnnxNetwork, load_onnx
 from earmark.nn import NETWORKS
 from tests.test_networks import CHANGES, small, trained
 
@@ -253,6 +254,13 @@ class TestRefusals:
         with pytest.raises(SettingError, match="with all of its classes"):
             detector.bundle.select(["siren"])
         assert not [x for x in tmp_path.iterdir() if x.suffix == ".earmark"]
+
+    def test_of_a_file_whose_scores_are_not_those_of_its_labels(self, bundled):
+        config = load_onnx(bundled).members[0].model_config
+        network = OnnxNetwork(replace(config, n_classes=config.n_classes - 1))
+        waveform = torch.zeros(2, 50, config.n_samples)
+        with pytest.raises(BundleError, match=r"shape \(2, 17\) for 2 clips and 16 labels"):
+            network.classify(network.encode(waveform)[0])
 
     def test_without_the_extra_say_what_to_install(self, tmp_path, monkeypatch):
         monkeypatch.setattr(onnx_export, "import_module", lambda name: __import__("no_" + name))

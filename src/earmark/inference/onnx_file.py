@@ -127,6 +127,13 @@ class OnnxNetwork(Network):
             skip=torch.tensor(1),
             embeddings_in=features,
         )
+        n_clips, n_classes = len(features), self.config.n_classes
+        if clips.shape != (n_clips, n_classes) or frames.shape[::2] != (n_clips, n_classes):
+            raise BundleError(
+                f"{self.config.file} has frame-level scores of shape {tuple(frames.shape)} and "
+                f"clip-level scores of shape {tuple(clips.shape)} for {n_clips} clips and "
+                f"{n_classes} labels. Export it again."
+            )
         return Prediction(clips.to(features.device), frames.to(features.device), features, None)
 
     def _run(self, outputs: list[str], **inputs: Tensor) -> list[Tensor]:
