@@ -567,6 +567,27 @@ def test_events_that_nobody_touched_keep_their_scores_after_a_reload(page, web):
     assert set(after) <= set(before)
 
 
+def test_corrections_that_are_still_being_saved_are_there_when_the_recording_is_opened_again(
+    page, web
+):
+    held = []
+    page.route(
+        "**/corrections",
+        lambda route: held.append(route) if route.request.method == "PUT" else route.continue_(),
+    )
+    choose_longest(page)
+    page.keyboard.press("2")  # the onset later
+    until(page, "!document.getElementById('corrected-note').hidden")
+    page.locator(".recording-open").click()
+    until(page, "document.getElementById('corrected-note').hidden")
+    page.wait_for_timeout(300)  # in which an answer would come
+    (put,) = held
+    put.continue_()
+    until(page, "!document.getElementById('corrected-note').hidden")
+    page.unroute("**/corrections")
+    assert not corrections(page, web)["as_detected"]
+
+
 def test_a_recording_that_failed_has_a_reason_and_no_player(page, web):
     (own,) = web.client.get("/api/recordings").json()
     failed = {**own, "status": "failed", "detail": "tones.wav is not audio; convert it."}

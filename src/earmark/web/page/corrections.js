@@ -74,6 +74,7 @@ export async function loadCorrections(id) {
   future = [];
   present = noCorrections();
   update({ corrections: present });
+  await saving; // of the same recording, perhaps
   const { events, as_detected, tags, checked } = await getCorrections(id);
   if (state.recording?.id !== id) return;
   present = { events: as_detected ? null : [...events].sort(byOnset), tags, checked };
