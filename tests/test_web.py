@@ -502,6 +502,18 @@ def test_another_model_is_adopted_though_a_recording_has_vanished(model, tmp_pat
         assert web.wait(f"/api/recordings/{ids['b.wav']}", "working")["status"] == "ready"
 
 
+def test_a_link_whose_recording_is_gone_fails_and_the_others_are_served(model, tmp_path):
+    (tmp_path / "a.wav").write_bytes(wav(2.0))
+    (tmp_path / "b.wav").symlink_to(tmp_path / "gone.wav")
+    with running(model, tmp_path) as web:
+        status = {}
+        for own in web.client.get("/api/recordings").json():
+            about = web.wait(f"/api/recordings/{own['id']}", "working")
+            status[own["name"]] = (about["status"], about["detail"])
+    reason = "It cannot be read: No such file or directory."
+    assert status == {"a.wav": ("ready", ""), "b.wav": ("failed", reason)}
+
+
 @pytest.mark.parametrize("kind", ["scores", "grey", "overview"])
 def test_files_of_an_analysis_that_were_cut_off_are_made_again(model, tmp_path, kind):
     with running(model, tmp_path) as web:
