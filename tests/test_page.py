@@ -588,6 +588,28 @@ def test_corrections_that_are_still_being_saved_are_there_when_the_recording_is_
     assert not corrections(page, web)["as_detected"]
 
 
+def test_corrections_of_one_recording_are_left_for_another_that_is_being_analysed(page, web):
+    (own,) = web.client.get("/api/recordings").json()
+    other = {**own, "id": "other", "name": "other.wav", "status": "working", "progress": 0.5}
+    content = web.file.read_bytes()
+    page.route("**/api/recordings", lambda route: route.fulfill(json=[own, other]))
+    page.route("**/api/recordings/other/audio", lambda route: route.fulfill(body=content))
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    choose_longest(page)
+    page.keyboard.press("2")  # the onset later
+    assert saved_events(page, web)
+    assert page.locator("#undo").is_enabled()
+    asked = len(page.asked)
+    page.locator(".recording-open", has_text="other.wav").click()
+    until(page, "document.getElementById('undo').disabled")
+    assert events(page) == []
+    page.keyboard.press("Control+z")
+    assert not [url for url in page.asked[asked:] if url.endswith("/corrections")]
+    page.unroute("**/api/recordings")
+    page.unroute("**/api/recordings/other/audio")
+
+
 def test_a_recording_that_failed_has_a_reason_and_no_player(page, web):
     (own,) = web.client.get("/api/recordings").json()
     failed = {**own, "status": "failed", "detail": "tones.wav is not audio; convert it."}
