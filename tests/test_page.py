@@ -610,6 +610,18 @@ def test_corrections_of_one_recording_are_left_for_another_that_is_being_analyse
     page.unroute("**/api/recordings/other/audio")
 
 
+def test_rules_of_a_class_that_an_adopted_model_does_not_know_are_not_sent(page):
+    found = page.evaluate(
+        """async (label) => {
+          const { sent } = await import("/page/controls.js");
+          const rules = { threshold: 0.3 };
+          return sent({ rules: {}, class_rules: { [label]: rules, "tea kettle": rules } });
+        }""",
+        LABELS[0],
+    )
+    assert found == {"rules": {}, "class_rules": {LABELS[0]: {"threshold": 0.3}}}
+
+
 def test_a_recording_that_failed_has_a_reason_and_no_player(page, web):
     (own,) = web.client.get("/api/recordings").json()
     failed = {**own, "status": "failed", "detail": "tones.wav is not audio; convert it."}
