@@ -567,6 +567,61 @@ def test_events_that_nobody_touched_keep_their_scores_after_a_reload(page, web):
     assert set(after) <= set(before)
 
 
+def test_corrections_that_are_still_being_saved_are_there_when_the_recording_is_opened_again(
+    page, web
+):
+    held = []
+    page.route(
+        "**/corrections",
+        lambda route: held.append(route) if route.request.method == "PUT" else route.continue_(),
+    )
+    choose_longest(page)
+    page.keyboard.press("2")  # the onset later
+    until(page, "!document.getElementById('corrected-note').hidden")
+    page.locator(".recording-open").click()
+    until(page, "document.getElementById('corrected-note').hidden")
+    page.wait_for_timeout(300)  # in which an answer would come
+    (put,) = held
+    put.continue_()
+    until(page, "!document.getElementById('corrected-note').hidden")
+    page.unroute("**/corrections")
+    assert not corrections(page, web)["as_detected"]
+
+
+def test_corrections_of_one_recording_are_left_for_another_that_is_being_analysed(page, web):
+    (own,) = web.client.get("/api/recordings").json()
+    other = {**own, "id": "other", "name": "other.wav", "status": "working", "progress": 0.5}
+    content = web.file.read_bytes()
+    page.route("**/api/recordings", lambda route: route.fulfill(json=[own, other]))
+    page.route("**/api/recordings/other/audio", lambda route: route.fulfill(body=content))
+    page.reload()
+    page.wait_for_selector("html[data-ready]")
+    choose_longest(page)
+    page.keyboard.press("2")  # the onset later
+    assert saved_events(page, web)
+    assert page.locator("#undo").is_enabled()
+    asked = len(page.asked)
+    page.locator(".recording-open", has_text="other.wav").click()
+    until(page, "document.getElementById('undo').disabled")
+    assert events(page) == []
+    page.keyboard.press("Control+z")
+    assert not [url for url in page.asked[asked:] if url.endswith("/corrections")]
+    page.unroute("**/api/recordings")
+    page.unroute("**/api/recordings/other/audio")
+
+
+def test_rules_of_a_class_that_an_adopted_model_does_not_know_are_not_sent(page):
+    found = page.evaluate(
+        """async (label) => {
+          const { sent } = await import("/page/controls.js");
+          const rules = { threshold: 0.3 };
+          return sent({ rules: {}, class_rules: { [label]: rules, "tea kettle": rules } });
+        }""",
+        LABELS[0],
+    )
+    assert found == {"rules": {}, "class_rules": {LABELS[0]: {"threshold": 0.3}}}
+
+
 def test_a_recording_that_failed_has_a_reason_and_no_player(page, web):
     (own,) = web.client.get("/api/recordings").json()
     failed = {**own, "status": "failed", "detail": "tones.wav is not audio; convert it."}

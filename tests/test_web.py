@@ -5,6 +5,7 @@ import io
 import json
 import re
 import threading
+from dataclasses import replace
 
 import httpx
 import numpy as np
@@ -13,9 +14,12 @@ import soundfile
 from services import LABELS, RATE, frames, running, sound, wav, write_model
 
 from earmark.formats.registry import EVENT_FORMATS
+from earmark.inference.decoding import Decoding
 from earmark.inference.detector import Detector
+from earmark.inference.model_file import load_bundle, save_bundle
 from earmark.web import service as service_module
 from earmark.web.library import Library
+from earmark.web.served_model import ServedModel
 
 
 @pytest.fixture(scope="module")
@@ -500,6 +504,40 @@ def test_another_model_is_adopted_though_a_recording_has_vanished(model, tmp_pat
         gone = web.wait(f"/api/recordings/{ids['a.wav']}", "working")
         assert (gone["status"], str(tmp_path) in gone["detail"]) == ("failed", False)
         assert web.wait(f"/api/recordings/{ids['b.wav']}", "working")["status"] == "ready"
+
+
+def test_a_link_whose_recording_is_gone_fails_and_the_others_are_served(model, tmp_path):
+    (tmp_path / "a.wav").write_bytes(wav(2.0))
+    (tmp_path / "b.wav").symlink_to(tmp_path / "gone.wav")
+    with running(model, tmp_path) as web:
+        status = {}
+        for own in web.client.get("/api/recordings").json():
+            about = web.wait(f"/api/recordings/{own['id']}", "working")
+            status[own["name"]] = (about["status"], about["detail"])
+    reason = "It cannot be read: No such file or directory."
+    assert status == {"a.wav": ("ready", ""), "b.wav": ("failed", reason)}
+
+
+def test_no_scores_of_one_model_are_decoded_by_another_while_it_is_adopted(
+    model, tmp_path, monkeypatch
+):
+    bundle = load_bundle(model)
+    renamed = replace(bundle, labels=("a", "b"), decoding=Decoding.uniform(("a", "b"), 0.5))
+    other = ServedModel.load(save_bundle(renamed, tmp_path / "other.earmark"))
+    with running(model) as web:
+        path = f"/api/recordings/{web.upload(wav(2.0))['id']}"
+        remove, answers = web.service._remove_stale, []
+
+        def ask_before():
+            answers.append(web.client.post(f"{path}/events", json={}))
+            remove()
+
+        monkeypatch.setattr(web.service, "_remove_stale", ask_before)
+        web.service.adopt(other)
+        assert [answer.status_code for answer in answers] == [409], answers[0].text
+        assert web.wait(path, "working")["status"] == "ready"
+        found = web.client.post(f"{path}/events", json={}).json()
+        assert set(found["thresholds"]) == {"a", "b"}
 
 
 @pytest.mark.parametrize("kind", ["scores", "grey", "overview"])

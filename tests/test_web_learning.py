@@ -1,5 +1,6 @@
 """Corrections become tables that the commands take, and jobs that learn from them."""
 
+import errno
 import io
 import shutil
 import subprocess
@@ -15,14 +16,19 @@ from services import running, wav, write_model
 from tones import RATE, make_tone_clip, random_events
 
 from earmark.data.manifest import Manifest
+from earmark.errors import BundleError
 from earmark.formats.events import Event, read_events
 from earmark.inference.detector import Detector
+from earmark.inference.model_file import BUNDLED
 from earmark.training.api import tune
 from earmark.web import training_clips
+from earmark.web.adoption import open_model
 from earmark.web.changes import find_change
 from earmark.web.corrections import Correction, Corrections
 from earmark.web.jobs import Jobs
+from earmark.web.library import Library
 from earmark.web.limits import RequestError
+from earmark.web.serve import Settings, serve
 from earmark.web.training_clips import training_rows
 
 
@@ -313,6 +319,27 @@ class TestJobs:
         for arguments, _ in commands:
             assert arguments[arguments.index("--encoder") + 1] == "moved.toml"
 
+    def test_a_correction_replaces_the_tags_of_the_same_recording_in_the_table_of_the_service(
+        self, model, tmp_path, commands
+    ):
+        table = tmp_path / "tags.tsv"
+        table.write_text("filename\tevent_labels\na.wav\thigh\nb.wav\thigh\n")
+        library = tmp_path / "library"
+        library.mkdir()
+        for name in ("a.wav", "b.wav"):
+            (library / name).write_bytes(wav(4.0))
+        with running(model, library, base=(table, library)) as web:
+            for own in web.client.get("/api/recordings").json():
+                web.wait(f"/api/recordings/{own['id']}", "working")
+                if own["name"] == "a.wav":
+                    body = {"events": None, "tags": {"low": True}, "checked": "tags"}
+                    path = f"/api/recordings/{own['id']}/corrections"
+                    assert web.client.put(path, json=body).status_code == 200
+            job = self.finish(web, "train")
+            assert "1 clips of tags.tsv are added." in job["log"]
+        ((_, text),) = commands
+        assert text.splitlines()[1:] == [f"{library / 'b.wav'}\thigh", "a.wav\tlow"]
+
     def test_long_recordings_are_cut_after_the_answer_and_that_can_be_stopped(
         self, model, monkeypatch
     ):
@@ -457,6 +484,60 @@ class TestAdoption:
         with running(model, tmp_path) as web:
             assert web.client.get("/api/model").json()["name"] == "small.earmark"
         assert "The adopted model is not used" in caplog.text
+
+    def test_a_model_that_a_full_disk_does_not_keep_is_not_used(
+        self, model, tmp_path, tuned, monkeypatch
+    ):
+        def full(*arguments):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with running(model, tmp_path) as web:
+            self.check_two(web)
+            job = self.tune(web)
+            monkeypatch.setattr("earmark.web.jobs.keep_adopted", full)
+            assert web.client.post(f"/api/jobs/{job['id']}/adopt").status_code >= 500
+            assert web.client.get("/api/model").json()["name"] == "small.earmark"
+            assert web.client.get(f"/api/jobs/{job['id']}").json()["adopted"] is False
+
+    def test_a_model_of_a_job_can_be_served_by_its_path_and_is_kept(self, model, tmp_path, tuned):
+        library = tmp_path / "library"
+        with running(model, library) as web:
+            self.check_two(web)
+            kept = web.jobs.find(self.tune(web)["id"]).model
+        with running(kept, library) as web:
+            web.client.post(f"/api/jobs/{self.tune(web)['id']}/adopt")
+            self.tune(web)
+            assert kept.exists()
+            assert web.client.delete("/api/model/adopted").status_code == 204
+            assert web.client.get("/api/model").json()["name"] == kept.name
+
+    def test_a_file_that_is_gone_is_named_though_a_model_was_adopted_in_its_place(
+        self, model, tmp_path, tuned
+    ):
+        first = Path(shutil.copy(model, tmp_path))
+        with running(first, tmp_path / "library") as web:
+            self.check_two(web)
+            web.client.post(f"/api/jobs/{self.tune(web)['id']}/adopt")
+        first.unlink()
+        with (
+            Library(tmp_path / "library") as library,
+            pytest.raises(BundleError, match="There is no model file"),
+        ):
+            open_model(library, first)
+
+    def test_everyday_is_served_as_the_file_that_a_model_can_be_adopted_in_place_of(
+        self, monkeypatch
+    ):
+        asked = []
+
+        def note(library, first, *settings):
+            asked.append(first)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("earmark.web.serve.open_model", note)
+        with pytest.raises(KeyboardInterrupt):
+            serve(Path("everyday"), Settings(port=0))
+        assert asked == [BUNDLED]
 
 
 def test_an_event_that_moves_a_little_is_no_change():

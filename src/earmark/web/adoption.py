@@ -2,8 +2,9 @@
 
 Conventions: `adopted.json` of the library names the adopted model and the hash of the file that the
 service had been started with. A service that is started with the same file again uses the adopted
-model; with any other file it uses that one. Of the models of jobs, the adopted one is kept, and
-that of the last job until the next job or the next service starts.
+model; with any other file it uses that one. Of the models of jobs, the adopted one is kept, that of
+the last job until the next job or the next service starts, and one that the service was started
+with.
 """
 
 import hashlib
@@ -44,9 +45,9 @@ def open_model(
     'everyday.earmark'
     """
     name, digest = _read(library)
-    adopted = library.state / FOLDER / name
-    remove_models(library, [adopted])
-    if name and digest == _digest(first):
+    remove_models(library, [first])
+    if name and first.is_file() and digest == _digest(first):
+        adopted = library.state / FOLDER / name
         try:
             model = ServedModel.load(adopted, device, threads, encoder)
         except EarmarkError as error:

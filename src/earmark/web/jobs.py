@@ -167,26 +167,28 @@ class Jobs:
 
     def adopt(self, id: str) -> None:
         """Let the service use the model of a job."""
-        job = self.find(id)
+        job, service = self.find(id), self._service
         if job.status == "running":
             raise RequestError(409, "The job is still running.")
-        if job.served is None:
-            raise RequestError(409, f"The job has no model to adopt: {job.detail}")
-        service = self._service
-        service.adopt(job.served)
-        keep_adopted(service.library, service.first, job.model)
-        for other in self._jobs.values():
-            other.adopted = other is job
+        with self._lock:  # no job that starts removes the model meanwhile
+            if job.served is None:
+                raise RequestError(409, f"The job has no model to adopt: {job.detail}")
+            keep_adopted(service.library, service.first, job.model)
+            service.adopt(job.served)
+            for other in self._jobs.values():
+                other.adopted = other is job
 
     def go_back(self) -> None:
         """Let the service use the model again that it was started with."""
         service = self._service
-        if service.model.path == service.first:
-            raise RequestError(409, f"{service.first.name} is in use already.")
-        service.adopt(service.model.load_other(service.first))
-        forget_adopted(service.library)
-        for job in self._jobs.values():
-            job.adopted = False
+        with self._lock:
+            if service.model.path == service.first:
+                raise RequestError(409, f"{service.first.name} is in use already.")
+            first = service.model.load_other(service.first)
+            forget_adopted(service.library)
+            service.adopt(first)
+            for job in self._jobs.values():
+                job.adopted = False
 
     def close(self) -> None:
         """Stop all jobs."""
@@ -201,7 +203,8 @@ class Jobs:
 
     def _remove_models(self) -> None:
         """Delete the models of earlier jobs, except those in use."""
-        remove_models(self._service.library, [self._service.model.path])
+        service = self._service
+        remove_models(service.library, [service.model.path, service.first])
         for job in self._jobs.values():
             if job.served is not None and not job.model.exists():
                 job.served, job.detail = None, "It was deleted when a later job began."
@@ -231,9 +234,14 @@ class Jobs:
         job.log.extend(notes)
         if self._base is not None:
             manifest = Manifest.read(*self._base)
-            base = zip(manifest.paths, manifest.tags, strict=True)
-            rows = {**{str(path.resolve()): tags for path, tags in base}, **rows}
-            job.log.append(f"{len(manifest)} clips of {self._base[0].name} are added.")
+            checked = {recordings[name][0].resolve() for name in tables.weak}
+            base = {
+                str(path.resolve()): tags
+                for path, tags in zip(manifest.paths, manifest.tags, strict=True)
+                if path.resolve() not in checked  # whose tags are those of the correction
+            }
+            rows = {**base, **rows}
+            job.log.append(f"{len(base)} clips of {self._base[0].name} are added.")
         if not any(rows.values()):
             raise DataError(" ".join([*notes, "No clip with a tag is left to train with."]))
         known, learnt = set(model.detector.labels), set().union(*rows.values())

@@ -185,7 +185,8 @@ class Library:
         id = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).hexdigest()
         recording = Recording(id, name, path)
         self._recordings[id] = recording
-        self._sizes[id] = path.stat().st_size
+        # A link whose file is gone is a recording that fails, as it is for other commands.
+        self._sizes[id] = path.stat().st_size if path.exists() else 0
         return recording
 
     def _free_path(self, name: str) -> Path:

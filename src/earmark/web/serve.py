@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from earmark.errors import SettingError
+from earmark.inference.model_file import find_model
 from earmark.web.adoption import open_model
 from earmark.web.app import make_app
 from earmark.web.guard import Access, is_loopback
@@ -74,14 +75,14 @@ def serve(
     """Serve a model until SIGINT or SIGTERM.
 
     Args:
-        model: the model file.
+        model: the model file; "everyday" is the bundled one.
         settings: where and for whom.
         device: as in `Detector.load`.
         threads: as in `Detector.load`.
         encoder: as in `Detector.load`.
         announce: called with the address, in one line, as soon as it answers.
     """
-    settings = settings.with_token()
+    settings, model = settings.with_token(), find_model(model)
     with bind(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
         access = Access(settings.host, port, settings.token, settings.names)

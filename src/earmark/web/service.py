@@ -165,11 +165,13 @@ class Service:
 
     def adopt(self, model: ServedModel) -> None:
         """Use another model from now on; recordings whose scores it changes are analysed again."""
-        self.model = model
-        self._remove_stale()
         for recording in self.library:
             if recording.watch is not None:
                 recording.watch.stop()
+            recording.status = "working"  # nobody decodes its scores with another model
+        self.model = model
+        self._remove_stale()
+        for recording in self.library:
             self._start(recording, LATER)
 
     def analysis_of(self, recording: Recording, model: ServedModel) -> Analysis:

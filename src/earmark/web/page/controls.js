@@ -47,7 +47,9 @@ export function sent(settings) {
     const { threshold, low_threshold } = rules;
     return low_threshold > threshold ? { ...rules, low_threshold: threshold } : rules;
   };
-  const own = Object.entries(settings.class_rules).map(([label, rules]) => [label, ordered(rules)]);
+  const own = Object.entries(settings.class_rules)
+    .filter(([label]) => isKnown(label)) // another model may have been adopted
+    .map(([label, rules]) => [label, ordered(rules)]);
   return { ...settings, rules: ordered(settings.rules), class_rules: Object.fromEntries(own) };
 }
 

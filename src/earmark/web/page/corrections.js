@@ -68,19 +68,24 @@ function showHistory() {
 /** Wait until everything is saved. */
 export const saved = () => saving;
 
-/** Read the corrections of the recording that is shown. */
-export async function loadCorrections(id) {
+/** Leave the corrections of the recording that was shown, and what could be undone there. */
+export function leaveCorrections() {
   past = [];
   future = [];
   present = noCorrections();
   update({ corrections: present });
+}
+
+/** Read the corrections of the recording that is shown. */
+export async function loadCorrections(id) {
+  await saving; // of the same recording, perhaps
   const { events, as_detected, tags, checked } = await getCorrections(id);
   if (state.recording?.id !== id) return;
   present = { events: as_detected ? null : [...events].sort(byOnset), tags, checked };
   update({ corrections: present });
   const named = [...events.map(({ event_label }) => event_label), ...Object.keys(tags)];
-  const unheard = [...new Set(named)].filter((label) => !allLabels().includes(label));
-  if (unheard.length) update({ newLabels: [...state.newLabels, ...unheard] });
+  const unknown = [...new Set(named)].filter((label) => !allLabels().includes(label));
+  if (unknown.length) update({ newLabels: [...state.newLabels, ...unknown] });
 }
 
 /** Return the class of a name; a name that nobody has used becomes a new class. */

@@ -1,4 +1,4 @@
-// Elements: finding, making, measuring, and telling the user.
+// Elements: finding, making, measuring; messages and questions.
 
 export const find = (id) => document.getElementById(id);
 

@@ -93,7 +93,8 @@ function isTaken(target, key) {
 function onKey(event) {
   const { key, target } = event;
   if ((event.ctrlKey || event.metaKey) && !event.altKey) {
-    if (key.toLowerCase() === "z" && state.recording && !target.matches("input[type=number]")) {
+    const isText = target.matches("input[type=number], input[type=text]");
+    if (key.toLowerCase() === "z" && state.recording?.status === "ready" && !isText) {
       if (event.shiftKey) redo();
       else undo();
       event.preventDefault();

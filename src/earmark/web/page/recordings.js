@@ -2,7 +2,7 @@
 
 import { addRecording, deleteRecording, getRecordings } from "./api.js";
 import { refreshEvents } from "./controls.js";
-import { loadCorrections } from "./corrections.js";
+import { leaveCorrections, loadCorrections } from "./corrections.js";
 import { confirmed, find, make, say, sayError } from "./dom.js";
 import { count, length } from "./format.js";
 import { on, state, update } from "./state.js";
@@ -12,6 +12,7 @@ const PAUSE = 700; // milliseconds between questions about a recording that is b
 /** Show a recording. */
 export async function openRecording(recording) {
   update({ recording, detected: [], thresholds: {}, chosen: null, label: null });
+  leaveCorrections();
   history.replaceState(null, "", `#${recording.id}`);
   document.title = `${recording.name} · Earmark`;
   find("save-status").textContent = "";

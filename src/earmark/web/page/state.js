@@ -105,9 +105,9 @@ export function duration() {
 export function lanesShown() {
   const labels = allLabels();
   if (state.showSilent) return labels;
-  const heard = new Set(shownEvents().map((event) => event.event_label));
-  for (const event of state.detected) heard.add(event.event_label);
-  for (const label of Object.keys(state.corrections.tags)) heard.add(label);
-  if (state.label !== null) heard.add(state.label);
-  return labels.filter((label) => heard.has(label));
+  const named = new Set(shownEvents().map((event) => event.event_label));
+  for (const event of state.detected) named.add(event.event_label);
+  for (const label of Object.keys(state.corrections.tags)) named.add(label);
+  if (state.label !== null) named.add(state.label);
+  return labels.filter((label) => named.has(label));
 }
