@@ -615,7 +615,8 @@ def _finish(folder: Path) -> None:
         "mean": [],
         "std": [],
     }
-    store = FeatureStore(folder, summary, clips)
+    with refusing(f"{folder} is damaged", DataError, "Delete the folder and build it again."):
+        store = FeatureStore(folder, summary, clips)
     summary["mean"], summary["std"] = (values.tolist() for values in store.statistics(store.names))
     summary["sum"] = zlib.crc32(_as_line(summary))
     atomic_write(folder / SUMMARY, json.dumps(summary, indent=1).encode())

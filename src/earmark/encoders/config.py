@@ -14,6 +14,7 @@ from math import isfinite
 from earmark.errors import SettingError, choose
 
 MAX_FEATURES = 2**20  # per frame
+MAX_PATCH = 600.0  # seconds, which are held in memory
 INPUTS = ("log-mel", "waveform")
 
 
@@ -57,6 +58,11 @@ class EncoderConfig:
             value = getattr(self, name)
             if not (isfinite(value) and value > 0):
                 raise SettingError(f"{name} must be a number of seconds above 0. Got {value!r}.")
+        if self.patch > MAX_PATCH:
+            raise SettingError(
+                f"patch must be at most {MAX_PATCH:g} s, since it is held in memory. Got "
+                f"{self.patch!r}."
+            )
         if not self.step:
             object.__setattr__(self, "step", self.hop)
         whole_multiple("step", self.step, self.hop, "hops")
