@@ -355,8 +355,19 @@ class TestWarnings:
         reference = {"a": [Event(0, 1, "dog")], "b": [Event(0, 1, "dog")]}
         scores = ScoreTable(["dog"], {"a": ([0, 1], [[0.9]])})
         system = SystemOutput("mine", reference, scores=scores)
-        with pytest.raises(DataError, match="1 of 2 files of the reference have no frame-level"):
+        message = "1 of 2 files of the reference have no frame-level scores in mine, such as 'b'"
+        with pytest.raises(DataError, match=message):
             evaluate(reference, [system], NO_BOOTSTRAP)
+
+    @pytest.mark.parametrize("whose", ["the reference", "mine"])
+    def test_scores_without_a_class_of_the_events_are_an_error(self, whose):
+        dogs, both = ([Event(0, 1, x) for x in labels] for labels in (["dog"], ["cat", "dog"]))
+        reference, found = (both, dogs) if whose == "the reference" else (dogs, both)
+        scores = ScoreTable(["dog"], {"a": ([0, 1], [[0.9]])})
+        system = SystemOutput("mine", {"a": found}, scores=scores)
+        message = f"{whose} has the label 'cat', but the frame-level scores of mine have no such"
+        with pytest.raises(DataError, match=message):
+            evaluate({"a": reference}, [system], NO_BOOTSTRAP)
 
     def test_a_system_without_any_output_is_an_error(self):
         with pytest.raises(SettingError, match="output of mine is empty"):

@@ -20,7 +20,7 @@ from earmark.metrics.best_thresholds import (
 )
 from earmark.metrics.count_deltas import CountDeltas
 from earmark.metrics.event import event_scores
-from earmark.metrics.operating_points import threshold_between
+from earmark.metrics.operating_points import OperatingPoints, threshold_between
 from earmark.metrics.segment import segment_scores
 from earmark.metrics.stacked_scores import stack_scores
 
@@ -174,6 +174,35 @@ def test_the_deltas_of_all_classes_pooled_are_those_of_one_class():
     (pooled,) = deltas.pool_classes().split_by_class(1)
     assert pooled.score.tolist() == [0.6, 0.5]
     assert pooled.values.tolist() == [[2, 1]]
+
+
+def operating_points(scores, tp, fp, errors):
+    """Operating points of deltas in one file."""
+    zeros = np.zeros(len(scores), int)
+    values = np.array([tp, fp, errors], np.int32)
+    return OperatingPoints(
+        CountDeltas(zeros, zeros, np.array(scores), values, zeros), count_substitutions=True
+    )
+
+
+def test_the_thresholds_between_lower_and_upper_have_the_counts_of_their_operating_point():
+    scores = np.array([0.9, 0.8, 0.7, 0.7, 0.6, 0.5, 0.4])
+    tp, fp = np.array([1, 0, 1, 0, 0, 1, 0]), np.array([0, 1, 0, 1, 1, 0, 1])
+    points = operating_points(scores, tp, fp, fp - tp)
+    assert points.upper.tolist() == [np.inf, 0.9, 0.7, 0.5]
+    assert points.lower.tolist() == [0.9, 0.8, 0.6, 0.4]
+    for at, (upper, lower) in enumerate(zip(points.upper, points.lower, strict=True)):
+        for threshold in (upper, np.nextafter(lower, np.inf), points.threshold(at)):
+            assert points.tp[at] == tp[scores >= threshold].sum()
+            assert points.fp[at] == fp[scores >= threshold].sum()
+
+
+def test_a_threshold_may_be_the_best_since_one_false_positive_has_gone():
+    """At 0.8 another class is missed in its place, so that the number of errors stays."""
+    points = operating_points([0.9, 0.8, 0.7], tp=[1, 0, 0], fp=[1, -1, 1], errors=[0, 0, 0])
+    best = points.best(("dog",), n_ref=2)["f_measure"]
+    assert (best.value, best.tp, best.fp) == (pytest.approx(2 / 3), 1, 0)
+    assert 0.7 < best.thresholds["dog"] <= 0.8
 
 
 @pytest.mark.parametrize("second", [0.9, 0.8])

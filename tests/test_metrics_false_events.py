@@ -18,6 +18,7 @@ from earmark.metrics import (
     sweep_min_score,
 )
 from earmark.metrics.evaluation import Scoring, evaluate
+from earmark.metrics.false_events import absent_class_curve
 from earmark.metrics.report import score_tables
 from earmark.metrics.system_output import SystemOutput
 from earmark.plots import draw_evaluation, plot_false_events
@@ -112,6 +113,16 @@ def test_a_curve_that_cannot_be_drawn_is_refused():
         recall_curve({}, {"a.wav": 1.0}, tags={"a.wav": ["dog"]})
     with pytest.raises(DataError, match="a score for every event"):
         sweep_min_score({"a.wav": [DOG, Event(0, 1, "dog")]})
+
+
+@pytest.mark.parametrize("score", [0.6, None])
+def test_events_of_absent_classes_are_false_with_and_without_scores(score):
+    """Without scores every event counts, which is a minimum score of 0."""
+    estimate = {"a.wav": [Event(0, 1, "dog", score), Event(2, 3, "cat", score)], "b.wav": []}
+    durations, tags = {"a.wav": 20.0, "b.wav": 40.0}, {"a.wav": ["dog"], "b.wav": ["dog"]}
+    (point,) = absent_class_curve(estimate, durations, tags)
+    assert point.setting == (score or 0.0)
+    assert (point.per_minute, point.recordings, point.clip_recall) == (1.0, 0.5, 0.5)
 
 
 class TestEvaluation:

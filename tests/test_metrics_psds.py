@@ -27,9 +27,23 @@ def test_a_detection_of_which_rounding_leaves_nothing_to_cover_is_a_cross_trigge
         assert deltas.values[2, deltas.score >= 0.9].sum() == expected
 
 
-@pytest.mark.parametrize("function", [count_psds, psds_scores])
-def test_rates_up_to_100_count_by_default_as_in_the_dcase_challenge(function):
-    assert inspect.signature(function).parameters["max_efpr"].default == 100
+def test_rates_up_to_100_count_by_default_as_in_the_dcase_challenge():
+    """In one hour 50 detections are surer than the right one: half of the rates have it."""
+    edges = [*range(102), 3600]
+    scores = ScoreTable(["dog"], {"a": (edges, [*[[0.9], [0.0]] * 50, [0.5], [0.0]])})
+    reference = {"a": [Event(100, 101, "dog")]}
+    assert psds_scores(reference, scores).value == pytest.approx(0.5)
+    assert count_psds(reference, scores).scores().value == pytest.approx(0.5)
+
+
+def test_a_roc_has_one_point_per_rate_the_highest():
+    """At 0.8 and at 0.6 there is one false positive: that at 0.7 grows into a detection."""
+    edges = [0, 1, 10, 12, 19.5, 20, 22, 3600]
+    scores = ScoreTable(["dog"], {"a": (edges, [[x] for x in (0.9, 0, 0.8, 0, 0.7, 0.6, 0)])})
+    reference = {"a": [Event(10, 12, "dog"), Event(20, 22, "dog")]}
+    roc = psds_scores(reference, scores).class_rocs["dog"]
+    assert roc.efpr.tolist() == pytest.approx([0, 1])
+    assert roc.tpr.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("decimals", [0, 6])
@@ -265,6 +279,8 @@ class TestReference:
     def test_nothing_at_all_gives_nan_and_no_warning(self):
         scores = psds_scores({"a.wav": []}, self.frame_scores, **SCENARIO_2)
         assert np.isnan(scores.value)
+        assert scores.roc.efpr.tolist() == [0]  # defined from there on, as every ROC
+        assert np.isnan(scores.roc.tpr).all()
         assert np.isnan(psds_scores({}, self.frame_scores, **SCENARIO_1).value)
         assert scores.to_dict()["n_files"] == 1
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +13,9 @@ from earmark.errors import DataError, SettingError
 from earmark.formats.events import Event
 from earmark.metrics import count_segments
 from earmark.metrics.clip import ClipCounts, count_clips
+from earmark.metrics.rates import divide
 from earmark.metrics.system_comparison import compare_systems
+from earmark.metrics.weighted_scores import WeightedScores, weighted_sum
 
 LABELS = ("cat", "dog", "owl")
 
@@ -51,6 +54,28 @@ def leaves(nested, path=()):
 def leaves_of(found):
     kinds = ("overall", "class_wise", "class_wise_average")
     return {k: v for kind in kinds for k, v in leaves(getattr(found, kind), (kind,)).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class OddsCounts:
+    """A scorer of right over wrong detections, (files,) each; nan without one of either."""
+
+    right: np.ndarray
+    wrong: np.ndarray
+    labels: tuple[str, ...] = ("dog",)
+
+    @property
+    def files(self):
+        return tuple(map(str, range(len(self.right))))
+
+    def weighted_scores(self, weights=None):
+        right, wrong = (weighted_sum(weights, own) for own in (self.right, self.wrong))
+        defined = (right > 0) & (wrong > 0)
+        odds = np.where(defined, divide(right, wrong), np.nan)
+        return WeightedScores({"odds": {"odds": odds}}, {}, {})
+
+    def concatenate(self, other):
+        return OddsCounts(np.append(self.right, other.right), np.append(self.wrong, other.wrong))
 
 
 PAIRS = {
@@ -192,6 +217,21 @@ class TestUndefined:
         pair = [count_clips(reference, each) for each in found]
         one = compare_systems(*pair).overall["f_measure"]["precision"]
         assert (one.difference, one.p_value) == (0, 1)
+
+    def test_half_of_the_permutations_are_enough_for_a_p_value(self):
+        """Each system detects in one clip; in half of the permutations one of them has both."""
+        reference = {name: ["dog"] for name in "ab"}
+        pair = [count_clips(reference, {name: ["dog"]}) for name in "ab"]
+        one = compare_systems(*pair).overall["f_measure"]["precision"]
+        assert (one.difference, one.p_value) == (0, 1)
+
+    def test_a_score_that_few_permutations_have_has_no_p_value(self):
+        """The odds need one clip of each kind in both systems: 4 of 16 permutations have them."""
+        one, other = np.eye(4)[[0, 1]], np.eye(4)[[2, 3]]
+        found = compare_systems(OddsCounts(*one), OddsCounts(*other), n_bootstrap=100)
+        odds = found.overall["odds"]["odds"]
+        assert (found.n_permutations, odds.a, odds.b, odds.difference) == (16, 1, 1, 0)
+        assert math.isnan(odds.p_value)
 
 
 class TestErrors:
