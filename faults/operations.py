@@ -39,7 +39,6 @@ class Operations:
     def __init__(self, folder: str, at: int = -1, fault: str = KILL) -> None:
         self.n_done, self.has_struck = 0, False
         self._folder, self._at, self._fault = folder, at, fault
-        self._opens = False
 
     def install(self) -> None:
         """Watch this process from now on."""

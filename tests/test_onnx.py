@@ -127,6 +127,16 @@ def test_an_ensemble_with_the_same_features_is_one_graph(tmp_path):
 
 
 class TestBundledModel:
+    def test_averages_the_last_frames_as_older_releases_of_onnxruntime_do(self, bundled):
+        import onnx
+
+        pools = [own for own in onnx.load(bundled).graph.node if own.op_type == "AveragePool"]
+        assert pools
+        for pool in pools:
+            values = {own.name: onnx.helper.get_attribute_value(own) for own in pool.attribute}
+            assert values["ceil_mode"] == 1
+            assert not values.get("count_include_pad", 0)
+
     def test_takes_any_batch_and_length_with_onnxruntime_alone(self, bundled):
         session = ort.InferenceSession(bundled)
         assert [(x.name, x.shape) for x in session.get_inputs()] == [

@@ -342,7 +342,9 @@ class AveragePool(GroupPool):
         """(batch, maps, frames, mels), zero at padding, -> fewer frames and mels, shorter mask."""
         if self.size == (1, 1):
             return maps, mask
-        averaged = F.avg_pool2d(maps, self.size, ceil_mode=True)
+        # There is no padding to count, but an exported graph that says so is averaged otherwise at
+        # its end by onnxruntime 1.27.0 and older ones.
+        averaged = F.avg_pool2d(maps, self.size, ceil_mode=True, count_include_pad=False)
         if mask is None:
             return averaged, None
         n_frames = self.size[0]
