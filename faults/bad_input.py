@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from earmark.errors import EarmarkError, printable
+from earmark.errors import MAX_MESSAGE, EarmarkError, printable
 from faults.guided import IN_MEMORY
 from faults.results import Results
 
@@ -50,7 +50,7 @@ def outcome_of(read: object, path: Path) -> tuple[str, str]:
         read(path)  # type: ignore[operator]
     except EarmarkError as error:
         text = str(error)
-        if not text or len(text) > 2000 or text != printable(text):
+        if not text or len(text) > MAX_MESSAGE or text != printable(text):
             return "unprintable", text[:300]
         return "error", ""
     except Exception:

@@ -622,6 +622,23 @@ def test_rules_of_a_class_that_an_adopted_model_does_not_know_are_not_sent(page)
     assert found == {"rules": {}, "class_rules": {LABELS[0]: {"threshold": 0.3}}}
 
 
+def test_corrections_that_could_not_be_loaded_are_not_overwritten(page, web):
+    choose_longest(page)
+    page.keyboard.press("2")  # the onset later
+    before = corrections(page, web)
+    page.route("**/corrections", lambda route: route.abort())
+    page.locator(".recording-open").click()
+    until(page, "document.getElementById('corrected-note').hidden")
+    page.unroute("**/corrections")
+    assert page.problems == ["Failed to load resource: net::ERR_FAILED"]  # and no other
+    page.problems.clear()
+    page.keyboard.press("t")  # the tags are right
+    until(page, "document.body.textContent.includes('are not loaded; open it again')")
+    assert corrections(page, web) == before
+    page.locator(".recording-open").click()
+    until(page, "!document.getElementById('corrected-note').hidden")
+
+
 def test_a_recording_that_failed_has_a_reason_and_no_player(page, web):
     (own,) = web.client.get("/api/recordings").json()
     failed = {**own, "status": "failed", "detail": "tones.wav is not audio; convert it."}

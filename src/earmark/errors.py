@@ -64,7 +64,8 @@ def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
 def _without_middle(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    return f"{text[: limit * 2 // 3]} ... {text[-(limit // 3) :]}"
+    n_last = limit // 3
+    return f"{text[: limit - n_last - 5]} ... {text[-n_last:]}"
 
 
 class EarmarkError(Exception):

@@ -13,12 +13,18 @@ const SHORTEST = 0.02; // seconds of an event
 let past = []; // corrections before each change, for undo
 let future = []; // for redo
 let present = state.corrections; // what the last step led to
+let loaded = null; // id of the recording whose corrections are known
 let saving = Promise.resolve();
 let unsaved = 0;
 
 const byOnset = (a, b) => a.onset - b.onset || a.offset - b.offset;
 
 function replace(corrections) {
+  if (loaded !== state.recording?.id) {
+    update({ corrections: present }); // what is saved there must not be overwritten
+    sayError(new Error("The corrections of this recording are not loaded; open it again."));
+    return;
+  }
   past.push(present);
   future = [];
   update({ corrections });
@@ -73,6 +79,7 @@ export function leaveCorrections() {
   past = [];
   future = [];
   present = noCorrections();
+  loaded = null;
   update({ corrections: present });
 }
 
@@ -82,6 +89,7 @@ export async function loadCorrections(id) {
   const { events, as_detected, tags, checked } = await getCorrections(id);
   if (state.recording?.id !== id) return;
   present = { events: as_detected ? null : [...events].sort(byOnset), tags, checked };
+  loaded = id;
   update({ corrections: present });
   const named = [...events.map(({ event_label }) => event_label), ...Object.keys(tags)];
   const unknown = [...new Set(named)].filter((label) => !allLabels().includes(label));
