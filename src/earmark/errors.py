@@ -49,7 +49,7 @@ def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
         limit: characters that it may have.
 
     >>> len(shorten("There is no label '" + 10**7 * "x" + "'; check the table."))
-    142
+    138
     """
     if len(text) <= _MAX_QUOTED:
         return text
