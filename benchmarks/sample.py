@@ -71,7 +71,7 @@ def distinct(configurations: Mapping[str, Configuration]) -> dict[str, Configura
     first: dict[object, str] = {}
     for name, x in configurations.items():
         keys = frozenset((part, key) for part, own in x.settings.items() for key in own)
-        others = (x.strong, frozenset(x.data), x.preset, x.teachers, x.ensemble_of)
+        others = (x.strong, frozenset(x.data), x.preset, x.teachers, x.models_of)
         first.setdefault((keys, others), name)
     return {name: configurations[name] for name in first.values()}
 

@@ -30,10 +30,11 @@ from earmark.nn.layers import Layer
 from earmark.training.settings import PRESETS
 
 N_CLASSES = 17
-KINDS = ("esc50", "digits", "lungs")
+PLANS = {"esc50": "systems.toml", "digits": "systems.toml", "lungs": "systems_lungs.toml"}
+KINDS = tuple(PLANS)
 UNKNOWN = "not measured yet"
 WINDOWS = "windows of "  # how the names of the layers of one member begin
-# Configurations of systems.toml that vary a system; nothing was published of them.
+# Configurations of the plans that vary a system; nothing was published of them.
 VARIANTS = {"surrey, one checkpoint": System("Surrey, one checkpoint", None, None, "-")}
 DETAILS = ("er", "f1", "event_f1", "psds1", "map")
 
@@ -122,16 +123,16 @@ def _does_something(layer: Layer) -> bool:
 
 @cache
 def load_results(kind: str) -> tuple[RunResult, ...]:
-    """Return the results of systems.toml on a kind of data, if any."""
-    configurations = read_configurations(BENCHMARKS / "systems.toml")
+    """Return the results of Table 3 on a kind of data, if any."""
+    configurations = read_configurations(BENCHMARKS / PLANS[kind])
     return tuple(read_results(BENCHMARKS / "results" / "systems" / kind, configurations))
 
 
 @cache
 def load_comparisons(kind: str) -> dict[str, Comparison]:
-    """Return tuning -> the statistics of the results of systems.toml on a kind of data, if any."""
+    """Return tuning -> the statistics of the results of Table 3 on a kind of data, if any."""
     results = list(load_results(kind))
-    pairs = list_pairs(read_configurations(BENCHMARKS / "systems.toml"))
+    pairs = list_pairs(read_configurations(BENCHMARKS / PLANS[kind]))
     return {x: compare_results(results, pairs, x) for x in list_tunings(results)}
 
 

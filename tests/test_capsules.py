@@ -38,6 +38,12 @@ def plain_routing(predictions, n_iterations):
     return v
 
 
+def route_predictions(predictions, n_iterations=3):
+    """Route the predictions (classes, inputs, size) of a frame, as weights of inputs of 1."""
+    inputs = torch.ones(1, 1, predictions.shape[1], dtype=predictions.dtype)
+    return route(inputs, predictions.unsqueeze(3), n_iterations)[0]
+
+
 def test_squash_is_its_formula_and_keeps_the_direction():
     vectors = random(5, 4)
     got = squash(vectors)
@@ -54,9 +60,10 @@ def test_values_and_gradients_at_zero_are_finite():
         vectors = torch.zeros(3, 4, requires_grad=True)
         function(vectors).sum().backward()
         assert vectors.grad.isfinite().all()
-    predictions = torch.zeros(2, 3, 5, 4, requires_grad=True)
-    lengths(route(predictions)).sum().backward()
-    assert predictions.grad.isfinite().all()
+    inputs, weight = (torch.zeros(shape, requires_grad=True) for shape in ((6, 2, 5), (3, 5, 4, 2)))
+    lengths(route(inputs, weight)).sum().backward()
+    assert inputs.grad.isfinite().all()
+    assert weight.grad.isfinite().all()
     assert lengths(torch.zeros(4)) < 1e-3
 
 
@@ -67,23 +74,24 @@ def test_a_length_is_never_above_1():
 
 @pytest.mark.parametrize("n_iterations", [1, 2, 3])
 def test_routing_is_its_algorithm_written_as_loops(n_iterations):
-    predictions = random(3, 5, 6, 4)
-    got = route(predictions, n_iterations)
-    want = [plain_routing(each.numpy(), n_iterations) for each in predictions]
+    inputs, weight = random(3, 2, 6), random(5, 6, 4, 2, seed=1)
+    got = route(inputs, weight, n_iterations)
+    predictions = np.einsum("jiok,fki->fjio", weight, inputs)
+    want = [plain_routing(each, n_iterations) for each in predictions]
     np.testing.assert_allclose(got, np.stack(want), rtol=1e-10)
 
 
 def test_routing_sends_more_to_the_class_on_which_the_inputs_agree():
     predictions = random(2, 20, 4, seed=1)
     predictions[0] = torch.tensor([1.0, 0.0, 0.0, 0.0])  # all inputs agree on class 0
-    one, three = (lengths(route(predictions, n)) for n in (1, 3))
+    one, three = (lengths(route_predictions(predictions, n)) for n in (1, 3))
     assert three[0] > one[0]
     assert three[1] < three[0]
 
 
 def test_gradients_run_through_all_passes():
-    predictions = random(2, 3, 4, 2).requires_grad_()
-    assert gradcheck(lambda x: lengths(route(x, 3)), predictions)
+    inputs, weight = random(2, 2, 4).requires_grad_(), random(3, 4, 2, 2, seed=1).requires_grad_()
+    assert gradcheck(lambda x, w: lengths(route(x, w, 3)), (inputs, weight))
 
 
 def test_class_capsules_route_the_predictions_of_each_input():

@@ -351,6 +351,32 @@ def test_a_configuration_inherits_from_the_one_it_is_based_on(built):
     assert len({run.trained_on for run in runs.values()}) == len(runs) == 9
 
 
+def test_the_first_member_of_a_run_is_its_last_epoch_alone_and_trains_nothing(home, tmp_path):
+    several = """
+[configurations.several]
+seeds = 2
+settings = {training = {members = 2, checkpoint = "last"}}
+
+[configurations.first]
+first_member_of = "several"
+
+[configurations.alone]
+based_on = "several"
+settings = {training.members = 1}
+"""
+    (tmp_path / "plan.toml").write_text(PLAN.partition("[grid]")[0] + several)
+    plan = Plan.read(tmp_path / "plan.toml", home)
+    assert plan.configurations["first"].compare_with == "several"
+    results = run_plan(plan, tmp_path / "out", tmp_path / "work", 1)
+    scores = {(x.configuration, x.seed): (x.scores, x.counts) for x in results}
+    assert len(results) == 6
+    for seed in range(2):
+        assert scores["first", seed] == scores["alone", seed] != scores["several", seed]
+    assert len([*(tmp_path / "work").glob("several-seed*/*.earmark")]) == 2
+    assert not [*(tmp_path / "work").glob("first-seed*/*.earmark")]
+    assert results[1].training == {"first_member_of": ["several-seed0"]}
+
+
 def test_an_ensemble_averages_the_predictions_of_its_members(home, built, results):
     work = home / "work"
     runs = {run.configuration: run for run in built.runs()}
@@ -509,6 +535,9 @@ def test_a_network_with_a_decision_stage_of_its_own_is_scored_with_it_too(
         ('ensemble_of = "single"\nstrong = true', "trains nothing"),
         ('based_on = "oracle"\nensemble_of = "single"', "trains nothing"),
         ('ensemble_of = "single"\nseeds = 2', "an ensemble is one run; remove seeds = 2"),
+        ('first_member_of = "single"\nseeds = 2', "has the runs of the other; remove seeds = 2"),
+        ('first_member_of = "single"\nsettings = {}\npreset = "fast"', "trains nothing"),
+        ('first_member_of = "single"\nensemble_of = "single"', "either ensemble_of or first_m"),
         ('based_on = "oracle"\nteachers = "single"', "either strong = true or teachers"),
         (
             'teachers = "single"\nsettings = {features.n_mels = 8}',

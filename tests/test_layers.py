@@ -127,6 +127,19 @@ def test_without_weights_batch_norm_takes_maps_of_half_precision():
     torch.testing.assert_close(got.float(), want, atol=0.03, rtol=0)
 
 
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_few_values_are_normalised_by_the_running_statistics_which_they_move(n_rows):
+    norm, twin = norms(3, torch.float64)
+    rows = 5 + random(n_rows, 3, 1, 1, dtype=torch.float64)
+    got = with_gradient(norm, rows, torch.ones_like(rows))
+    torch.testing.assert_close(norm.running_mean, 0.1 * rows.mean((0, 2, 3)))
+    variance = 1.0 if n_rows == 1 else 0.9 + 0.1 * rows.var((0, 2, 3))
+    torch.testing.assert_close(norm.running_var, variance + torch.zeros(3).double())
+    twin.load_state_dict(norm.state_dict())
+    want = with_gradient(twin.eval(), rows, torch.ones_like(rows))
+    torch.testing.assert_close(got, want)
+
+
 def test_a_batch_without_a_valid_frame_gives_finite_statistics_and_gradients():
     norm, mask = MaskedBatchNorm(2), torch.zeros(1, 4, dtype=torch.bool)
     maps = random(1, 2, 4, 3).requires_grad_()

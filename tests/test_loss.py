@@ -42,8 +42,18 @@ def test_a_wrong_certainty_has_a_large_but_finite_loss(value):
     y = torch.tensor([[value]], requires_grad=True)
     loss = clip_loss(y, torch.tensor([[1 - value]]))
     loss.backward()
-    assert loss.item() == 100
+    assert loss.item() == pytest.approx(-math.log(1e-7), rel=0.02)  # 1 - 1e-7 is rounded
     assert y.grad.isfinite().all()
+
+
+def test_one_clip_beyond_rounding_has_no_larger_gradient_than_one_before_it():
+    def steepest(logit):
+        logits = torch.full((1, 1), logit, requires_grad=True)
+        clip_loss(logits.sigmoid(), torch.zeros(1, 1)).backward()
+        return logits.grad.abs().item()
+
+    assert steepest(12.0) == pytest.approx(1, rel=0.05)
+    assert max(map(steepest, (14.0, 15.5, 16.0, 17.0, 30.0))) < 2
 
 
 def test_without_any_known_target_the_loss_is_zero():

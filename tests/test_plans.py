@@ -67,21 +67,26 @@ FEW_SEEDS = {  # a check of equality, and hours per run
 }
 
 
-def test_the_plan_of_table_3_has_every_system_and_ours():
-    configurations = read_configurations(REPO / "benchmarks" / "systems.toml")
+TABLE_3 = pytest.mark.parametrize("plan", ["systems.toml", "systems_lungs.toml"])
+
+
+@TABLE_3
+def test_the_plan_of_table_3_has_every_system_and_ours(plan):
+    configurations = read_configurations(REPO / "benchmarks" / plan)
     assert set(configurations) == {*PUBLISHED_SYSTEMS, *PAPER, "surrey, one checkpoint"}
     for name in PUBLISHED_SYSTEMS:
         assert configurations[name].preset == f"{name}-fast"
     assert {x.seeds for x in configurations.values()} == {3}
 
 
-def test_the_plan_of_table_3_averages_no_checkpoint_of_an_untrained_network(tmp_path):
+@TABLE_3
+def test_the_plan_of_table_3_averages_no_checkpoint_of_an_untrained_network(plan, tmp_path):
     for part in ("train", "valid", "test"):
         (tmp_path / part).mkdir()
         for table in ("weak", "strong"):
             (tmp_path / part / f"{table}.tsv").touch()
-    plan = Plan.read(REPO / "benchmarks" / "systems.toml", tmp_path)
+    plan = Plan.read(REPO / "benchmarks" / plan, tmp_path)
     training = {name: plan.settings_of(name).training for name in plan.configurations}
     assert all(2 * own.members <= own.max_epochs for own in training.values())
-    members = [training[name].members for name in ("surrey", "surrey, one checkpoint", "gccaps")]
-    assert members == [5, 1, 5]
+    assert [training[name].members for name in ("surrey", "gccaps", "wang")] == [5, 5, 1]
+    assert plan.configurations["surrey, one checkpoint"].first_member_of == "surrey"

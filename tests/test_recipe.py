@@ -111,7 +111,7 @@ def test_table_3_has_a_measured_row_below_each_published_one(home):
     done = run_table3(home, "--audio", "few", "--out", "out3")
     assert done.returncode == 0, done.stderr
     cost, table = done.stdout.split("**Table 3 of the paper**")
-    assert "**Cost, at most**" in cost
+    assert "**Cost, if none stops early**" in cost
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
     names = [row[0].removeprefix("| ") for row in rows]
     for name, system in PUBLISHED_SYSTEMS.items():
@@ -202,7 +202,9 @@ def test_networks_on_windows_cost_what_their_windows_cost_in_training():
         assert len(even_starts(441_000, window)) >= 3
     assert round(cost.operations / 1e9) == 249
     assert round(cost.training_operations / 1e9, 1) == 32.5
-    expected = (3 * 1000 * cost.training_operations + 110 * cost.operations) / 35e9 / 3600
+    expected = (
+        (3 * 1000 * cost.training_operations + 110 * cost.operations) / 35e9 / 3600 * 2
+    )  # slower
     assert cost.core_hours == pytest.approx(expected)
     settings, cost = costs["emsi-like"]
     assert cost.training_operations == cost.operations

@@ -27,6 +27,38 @@ def test_the_switch_decides_on_a_cpu_and_torch_is_used_elsewhere(switch):
     assert not kernels.ours(torch.zeros(1, device="meta"))
 
 
+@pytest.mark.parametrize("n_maps", [1, 6, 16])
+@pytest.mark.parametrize(("kernel", "crop"), [((3, 3), (0, 0)), ((2, 1), (1, 0)), ((2, 2), (1, 1))])
+def test_a_convolution_is_torchs_own_in_value_gradients_and_layout(n_maps, kernel, crop):
+    padding = (kernel[0] // 2, kernel[1] // 2)
+    layer = nn.Conv2d(n_maps, 5, kernel, padding=padding).double()
+    maps, weights = random(2, n_maps, 12, 20).double(), random(2, 5, 12, 20, seed=1).double()
+
+    def own(x):
+        return kernels.convolve(x, layer, crop)
+
+    got = [*with_gradient(own, maps, weights), layer.weight.grad.clone(), layer.bias.grad.clone()]
+    layer.zero_grad()
+    plain = with_gradient(lambda x: layer(x)[:, :, crop[0] :, crop[1] :], maps, weights)
+    for ours, torchs in zip(got, (*plain, layer.weight.grad, layer.bias.grad), strict=True):
+        torch.testing.assert_close(ours, torchs, rtol=1e-12, atol=1e-12)
+    assert got[1].is_contiguous()  # other kernels are slow in any other layout
+    if crop == (0, 0):
+        assert own(maps).is_contiguous()
+
+
+def test_only_training_copies_maps_to_another_layout(switch, monkeypatch):
+    copied = []
+    monkeypatch.setattr(
+        kernels._ChannelsLast, "apply", lambda x: copied.append(x.shape) or x, raising=True
+    )
+    layer, maps = nn.Conv2d(6, 4, 3, padding=1), random(2, 6, 12, 20)
+    kernels.convolve(maps, layer.eval())
+    assert not copied
+    kernels.convolve(maps, layer.train())
+    assert bool(copied) is (switch == "earmark")
+
+
 SIZES = [(1, 1), (2, 2), (1, 2), (2, 1), (1, 5), (3, 4)]
 
 

@@ -36,6 +36,7 @@ class Configuration:
     based_on: str = ""
     teachers: str = ""
     ensemble_of: str = ""
+    first_member_of: str = ""
     stored_as: str = ""
     preset: str = ""
 
@@ -45,10 +46,17 @@ class Configuration:
         for name in self.data:
             choose("table of a configuration", name, ("train", "train_events", *NEGATIVES))
         trains = ("settings", "data", "strong", "teachers", "based_on", "preset")
-        if self.ensemble_of and any(getattr(self, name) for name in trains):
+        for name in ("ensemble_of", "first_member_of"):
+            other = getattr(self, name)
+            if other and any(getattr(self, x) for x in trains):
+                raise SettingError(
+                    f"A configuration with {name} = {other!r} trains nothing: remove its settings, "
+                    "data, strong, teachers, based_on and preset."
+                )
+        if self.ensemble_of and self.first_member_of:
             raise SettingError(
-                f"A configuration with ensemble_of = {self.ensemble_of!r} trains nothing: remove "
-                "its settings, data, strong, teachers, based_on and preset."
+                "A configuration has either ensemble_of or first_member_of. "
+                f"Got {self.ensemble_of!r} and {self.first_member_of!r}."
             )
         if self.strong and self.teachers:
             raise SettingError(
@@ -64,6 +72,15 @@ class Configuration:
         1
         """
         return 1 if self.ensemble_of else self.seeds
+
+    @property
+    def models_of(self) -> str:
+        """The configuration whose models it uses, if it trains none.
+
+        >>> Configuration(first_member_of="surrey").models_of
+        'surrey'
+        """
+        return self.ensemble_of or self.first_member_of
 
 
 class Pair(NamedTuple):
@@ -124,12 +141,18 @@ def _build_configuration(
     """Return a configuration with everything it inherits from the one it is based on."""
     where = f"configurations.{name}"
     own = build(Configuration, where, values)
-    trained = [x for x, other in earlier.items() if not other.ensemble_of]
-    for key in ("based_on", "teachers", "ensemble_of"):
+    trained = [x for x, other in earlier.items() if not other.models_of]
+    for key in ("based_on", "teachers", "ensemble_of", "first_member_of"):
         if other := getattr(own, key):
             choose(f"trained configuration above {name!r} for {key}", other, trained)
-    if own.ensemble_of and "seeds" in values:
-        raise SettingError(f"{where}: an ensemble is one run; remove seeds = {own.seeds}.")
+    if own.models_of and "seeds" in values:
+        n_runs = "an ensemble is one run" if own.ensemble_of else "it has the runs of the other"
+        raise SettingError(f"{where}: {n_runs}; remove seeds = {own.seeds}.")
+    if own.first_member_of:
+        of = own.first_member_of
+        return build(
+            Configuration, where, {"seeds": earlier[of].seeds, "compare_with": of, **values}
+        )
     if not own.based_on:
         return own
     parent = earlier[own.based_on]

@@ -26,8 +26,8 @@ the folder `audio` next to it.
     [grid.structure]        single = {model.stages = []} and so on
     [configurations."x"]    seeds = 3, compare_with = "linear, single", settings = {...},
                             strong = true, data = {train = "more/weak.tsv"}, change = "...",
-                            based_on = "y", teachers = "y", ensemble_of = "y", stored_as = "...",
-                            preset = "wang"
+                            based_on = "y", teachers = "y", ensemble_of = "y",
+                            first_member_of = "y", stored_as = "...", preset = "wang"
 
 A value of the grid may also change tables, as in {data.train = "noisy/weak.tsv"}.
 A configuration of the grid is named after its values, as in 'linear, single', and is compared with
@@ -39,16 +39,20 @@ values of its last axis.
 A configuration may refer to configurations above it. `based_on` inherits everything from another
 one, overrides some of it, and is compared with it; `teachers` adds self-training on pseudo-labels
 from all runs of another one; `ensemble_of` trains nothing and averages the predictions of all runs
-of another one. `stored_as` is the name in result files: a renamed configuration keeps its results.
+of another one; `first_member_of` trains nothing either: of a model that averages several
+checkpoints (`training.members`), each run is the first alone, the best or the last one.
+`stored_as` is the name in result files: a renamed configuration keeps its results.
 
 With folds = n, a path with {fold} in it is another one per seed: the run of seed s uses fold
 s % n, counted from 0. With n seeds, every clip that some fold tests is tested once.
 
 A configuration with a `preset` of its own starts from that in place of the plan's. The settings of
 all configurations apply on top of either, and then its own; but [settings.model] is that of the
-network of the plan's preset, and does not apply to another network. So [settings.training] should
-contain what all systems of a comparison are to have in common, such as the number of epochs and the
-precision, and not what belongs to one of them, such as its learning rate.
+network of the plan's preset, and does not apply to another network, nor [settings.features] to
+another kind of features: the settings of log-mels are not those of waveforms. So
+[settings.training] should contain what all systems of a comparison are to have in common, such as
+the number of epochs and the precision, and not what belongs to one of them, such as its learning
+rate.
 """
 
 import hashlib
@@ -107,6 +111,7 @@ class Run:
         fingerprint: of `trained_on` and how and on what the run is scored.
         teachers: the runs whose models are its teacher models.
         members: the runs that it averages, if it is an ensemble.
+        first_member: whether it has the first network alone of the one run in `members`.
         stored_as: name of the configuration in result files, if it is another.
         negatives: folder of recordings without any class, to train on.
         valid_negatives: the same for validation.
@@ -132,6 +137,7 @@ class Run:
     valid_negatives: Path | None = None
     rule: Mapping[str, float] = field(default_factory=lambda: default_rule("linear"))
     fold: int = 0
+    first_member: bool = False
 
     @property
     def depth(self) -> int:
@@ -326,8 +332,10 @@ class Plan:
         where, settings = str(self.source), self.base
         if configuration.preset:
             settings = Settings.load(configuration.preset, features=self.features)
-            other = settings.model.network != self.base.model.network
-            common = {x: own for x, own in self.common.items() if not (other and x == "model")}
+            own, base = settings, self.base
+            others = {"model": own.model.network != base.model.network,
+                      "features": own.features.kind != base.features.kind}  # fmt: skip
+            common = {x: values for x, values in self.common.items() if not others.get(x)}
             settings = settings.changed(common, where)
         settings = settings.changed(configuration.settings, where)
         for override in self.overrides:
@@ -371,10 +379,13 @@ class Plan:
         configuration = self.configurations[name]
         stored_as = configuration.stored_as
         teachers = self._runs_of(configuration.teachers)
+        first_member_of, models_of = configuration.first_member_of, configuration.models_of
         members = self._runs_of(configuration.ensemble_of)
-        settings = self.settings_of(configuration.ensemble_of or name)
+        if first_member_of:
+            members = (self._run(first_member_of, seed),)
+        settings = self.settings_of(models_of or name)
         if members:
-            configuration = self.configurations[configuration.ensemble_of]
+            configuration = self.configurations[models_of]
         settings = replace(settings, training=replace(settings.training, seed=seed))
         fold = seed % self.n_folds
         tables = self._tables(configuration, fold)
@@ -385,7 +396,8 @@ class Plan:
         if any(folders):
             needed.append(_fingerprint("negatives", *map(_list_audio, folders)))
         # "together" stands in the fingerprints of finished results and cannot change.
-        needed += [f"together {run.trained_on}" for run in members]
+        how = "first member" if first_member_of else "together"
+        needed += [f"{how} {run.trained_on}" for run in members]
         trained_on = _fingerprint(
             settings.deciding(), self.labels, *map(_digest, training), *needed
         )
@@ -408,6 +420,7 @@ class Plan:
             folders[1],
             rule,
             fold,
+            bool(first_member_of),
         )
 
     def _runs_of(self, name: str) -> tuple[Run, ...]:

@@ -294,8 +294,11 @@ def execute_run(workspace: Workspace, run: Run) -> RunResult:
     if run.members:
         stores = [workspace.compute_features(member) for member in run.members]
         bundle = combine([load_bundle(workspace.model_path(member)) for member in run.members])
+        if run.first_member:
+            bundle = replace(bundle, members=bundle.members[:1])
         output = RunOutput.predict(Detector(bundle, workspace.device), workspace, *stores)
-        training: dict[str, Any] = {"ensemble_of": [member.key for member in run.members]}
+        how = "first_member_of" if run.first_member else "ensemble_of"
+        training: dict[str, Any] = {how: [member.key for member in run.members]}
     else:
         detector = train_run(workspace, run)
         output = RunOutput.predict(detector, workspace, workspace.compute_features(run))

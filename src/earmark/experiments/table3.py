@@ -25,9 +25,12 @@ TESTS = ("development", "evaluation")
 DECISION_TUNINGS = {"own": "published", "shared": "clip_and_frame"}  # decision stage -> tuning
 CLIP = 10.0  # seconds
 # Multiply-adds per second and core in training, as docs/speed.md has them of `paper` and
-# `paper-fast`: the first for networks above `LARGE` multiply-adds per clip. Others may be slower.
+# `paper-fast`: the first for networks above `LARGE` multiply-adds per clip.
 THROUGHPUT = (35e9, 23e9)
 LARGE = 1e9
+# Network -> how many times slower it is than that: few maps, short filters, capsules. The second is
+# measured by `make bench ONLY=kernels`; the first, of MLMS8 alone, with three of its eight nets.
+SLOWER = {"gccaps": (1.0, 1.4), "emsi": (1.0, 1.3), "mlms": (2.0, 10.0)}
 # Memory of `paper`, 5.8 GB: the outputs of all layers for a micro-batch, 7 times, and what torch
 # and the program take.
 OUTPUTS, PROGRAM = 7, 0.5e9
@@ -157,8 +160,9 @@ def estimate_cost(
     training_operations = sum(layer.operations for layer in layers)
     of_training = training.max_epochs * 3 * n_train * training_operations
     of_prediction = (training.max_epochs * n_valid + n_test) * operations
-    throughput = THROUGHPUT[0 if operations > LARGE else 1]
-    seconds = (of_training + of_prediction) / throughput
+    size = 0 if operations > LARGE else 1
+    slower = SLOWER.get(settings.model.network, (1.0, 1.0))[size]
+    seconds = (of_training + of_prediction) / THROUGHPUT[size] * slower
     outputs = sum(prod(layer.shape) for layer in layers)
     at_once = min(training.micro_batch or training.batch_size, n_train)
     n_values = n_frames * settings.features.n_features
@@ -186,7 +190,7 @@ def estimate_plan(
     """
     costs = {}
     for name, configuration in plan.configurations.items():
-        if not configuration.ensemble_of:
+        if not configuration.models_of:
             settings = plan.settings_of(name).for_classes(n_classes)
             clips = (n_train, n_valid, n_test)
             costs[name] = estimate_cost(settings, *clips, configuration.n_runs)
@@ -220,7 +224,7 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
         "", "GMAC per clip", "in training", "clips x epochs x runs", "core-hours", "memory",
         "features",
     )  # fmt: skip
-    table = TextTable("Cost, at most", columns, rows).to_markdown()
+    table = TextTable("Cost, if none stops early", columns, rows).to_markdown()
     total = sum(cost.core_hours for cost in costs.values())
     memory = processes * max((cost.memory for cost in costs.values()), default=0.0)
     # Configurations with the same features share them; those with others take as much again.
@@ -231,8 +235,9 @@ def cost_statement(costs: Mapping[str, Cost], processes: int = 1) -> str:
         "A training clip is three forward passes in training, where a network on windows may take "
         f"fewer of them. The throughput is {large:g} GMAC per second and "
         f"core for networks above {LARGE / 1e9:g} GMAC per clip and {small:g} for others, as "
-        "measured with the presets paper and paper-fast (docs/speed.md); networks with very short "
-        "filters may be slower. Memory is estimated from the outputs of all layers.\n\n"
+        "measured with the presets paper and paper-fast (docs/speed.md), and less for networks "
+        "that were measured to be slower, MLMS8 by far. Memory is estimated from the outputs of "
+        "all layers.\n\n"
         f"In all {_short(total)} core-hours ({_short(total / 24)} days on one core, if none stops "
         f"early), {memory / 1e9:.1f} GB of memory, {disk / 1e9:.1f} GB of disk for features."
     )

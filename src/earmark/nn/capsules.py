@@ -36,23 +36,33 @@ def lengths(vectors: Tensor) -> Tensor:
     return (vectors.square().sum(-1) + EPS).sqrt().clamp(max=1)
 
 
-def route(predictions: Tensor, n_iterations: int = 3) -> Tensor:
-    """Return class capsules, given what each primary capsule predicts of each of them.
+def route(inputs: Tensor, weight: Tensor, n_iterations: int = 3) -> Tensor:
+    """Return class capsules v_j, given primary capsules u_i and the weights W_ij of predictions.
 
-    Shape: (..., classes, inputs, size) -> (..., classes, size). Gradients run through all passes.
+    Input i predicts W_ij u_i of class j. With shares c_ij of the inputs, v_j is the squashed sum of
+    c_ij W_ij u_i over i, and the agreement of i and j is the product of W_ij u_i and v_j. The
+    predictions themselves, classes x n_out values per input and frame, are never stored: sums are
+    W_j (c_j u), agreements u (W_j^T v_j), where W_j has the weights of all inputs in one matrix.
 
-    >>> route(torch.ones(17, 80, 8)).shape
-    torch.Size([17, 8])
+    Shape: `inputs` (frames, n_in, n_inputs), `weight` (classes, n_inputs, n_out, n_in) -> (frames,
+    classes, n_out). Gradients run through all passes.
+
+    >>> route(torch.ones(125, 4, 80), torch.ones(17, 80, 8, 4)).shape
+    torch.Size([125, 17, 8])
     """
+    n_classes, _, n_out, _ = weight.shape
+    flat = inputs.flatten(1)
+    by_class = weight.permute(0, 3, 1, 2).flatten(1, 2)  # (classes, n_in * n_inputs, n_out)
     # Without any agreement yet, every input is divided equally among the classes.
-    n_classes = predictions.shape[-3]
-    capsules = squash(predictions.sum(-2) / n_classes)
-    logits = torch.zeros((), dtype=predictions.dtype, device=predictions.device)
+    sums = flat @ by_class.transpose(0, 1).flatten(1) / n_classes
+    capsules = squash(sums.reshape(-1, n_classes, n_out).transpose(0, 1))
+    logits = sums.new_zeros(())
     for _ in range(n_iterations - 1):
-        logits = logits + (predictions @ capsules.unsqueeze(-1)).squeeze(-1)
-        shares = logits.softmax(-2)  # of each input, over the classes: (..., classes, inputs)
-        capsules = squash((shares.unsqueeze(-2) @ predictions).squeeze(-2))
-    return capsules
+        agreements = capsules @ by_class.transpose(1, 2) * flat  # still per component
+        logits = logits + agreements.reshape(n_classes, *inputs.shape).sum(2)
+        shares = logits.softmax(0).unsqueeze(2)  # (classes, frames, 1, n_inputs), over the classes
+        capsules = squash((shares * inputs).flatten(2) @ by_class)
+    return capsules.transpose(0, 1)
 
 
 class PrimaryCapsules(MapLayer):
@@ -137,22 +147,19 @@ class ClassCapsules(nn.Module):
         >>> ClassCapsules(320, 4, n_classes=17, n_out=8).capsules(torch.zeros(2, 9, 320)).shape
         torch.Size([2, 9, 17, 8])
         """
-        n_classes, n_inputs, n_out, n_in = self.weight.shape
         n_clips, n_frames, _ = features.shape
-        inputs = features.reshape(n_clips * n_frames, n_in, n_inputs).permute(2, 0, 1)
-        # One product per input: (inputs, frames, n_in) and (inputs, n_in, classes * n_out).
-        by_input = inputs @ self.weight.permute(1, 3, 0, 2).flatten(2)
-        shape = (n_inputs, n_clips * n_frames, n_classes, n_out)
-        predictions = by_input.reshape(shape).permute(1, 2, 0, 3)
-        wide = predictions.to(torch.promote_types(predictions.dtype, torch.float32))
+        _, n_inputs, _, n_in = self.weight.shape
+        wide = features.to(torch.promote_types(features.dtype, torch.float32))
+        inputs = wide.reshape(n_clips * n_frames, n_in, n_inputs)
         with torch.autocast(features.device.type, enabled=False):  # squares need single precision
-            capsules = route(wide.contiguous(), self.n_iterations)
-        return capsules.reshape(n_clips, n_frames, n_classes, n_out)
+            capsules = route(inputs, self.weight, self.n_iterations)
+        return capsules.reshape(n_clips, n_frames, *capsules.shape[1:])
 
     def describe(self, shape: tuple[int, ...]) -> Layer:
         """Return name, output shape, parameters and operations, given (frames, features)."""
         n_classes, n_inputs, n_out, _ = self.weight.shape
-        # A pass has one product with the shares, and all but the last one with the capsules.
+        # As the specification counts: every prediction once, which `route` does not store; a pass
+        # has one product with the shares, and all but the last one with the capsules.
         per_product, n_products = n_classes * n_inputs * n_out, 2 * self.n_iterations - 1
         operations = (self.weight.numel() + n_products * per_product) * shape[0]
         return Layer("class capsules", (shape[0], n_classes), count_parameters(self), operations)

@@ -24,6 +24,7 @@ from earmark.runtime.kernels import Size
 
 NORMS = ("before", "after", "none")  # places of a batch norm: the unit that follows, or none
 MOMENTUM = 0.1  # torch's default: the weight of a batch in the running statistics
+FEW_VALUES = 4  # per map: fewer say too little of mean and variance
 
 Maps = tuple[Tensor, Tensor | None]  # maps and mask
 
@@ -132,8 +133,7 @@ class Convolution(MapLayer):
             n_mels = maps.shape[3]
             missing = max(0, (pooled_length(n_mels, stride) - 1) * stride + kernel - n_mels)
             maps = F.pad(maps, (missing // 2, missing - missing // 2))
-        convolved: Tensor = self.convolution(maps)
-        return convolved[:, :, self.extra[0] :, self.extra[1] :]
+        return kernels.convolve(maps, self.convolution, self.extra)
 
     def activate(self, maps: Tensor) -> Tensor:
         """Apply the gated linear unit or the rectifier.
@@ -200,16 +200,20 @@ class FusedConvolution(Convolution):
 class MaskedBatchNorm(nn.BatchNorm2d):
     """Batch norm whose statistics exclude padding and cover the clips of all processes.
 
-    In evaluation it is torch's own. With `affine=False` it has no weights.
+    In evaluation it is torch's own. With `affine=False` it has no weights. Maps with fewer than
+    `FEW_VALUES` values, as a classifier of clips has in a small micro-batch, are normalised by the
+    running statistics in training too: their own would be those of chance.
 
     >>> norm = MaskedBatchNorm(1)
-    >>> maps = torch.tensor([1.0, 3.0, 99.0]).view(1, 1, 3, 1)
-    >>> norm(maps, torch.tensor([[True, True, False]])).flatten()[:2].round().tolist()
-    [-1.0, 1.0]
+    >>> maps = torch.tensor([1.0, 3.0, 1.0, 3.0, 99.0]).view(1, 1, 5, 1)
+    >>> norm(maps, torch.arange(5)[None] < 4).flatten()[:4].round().tolist()
+    [-1.0, 1.0, -1.0, 1.0]
     """
 
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, maps, frames, mels), mask (batch, frames) -> (batch, maps, frames, mels)."""
+        if self.training and maps.numel() < FEW_VALUES * maps.shape[1]:
+            return self._normalise_few(maps, mask)
         if not self.training or kernels.torch_batch_norm_suffices(maps, mask):
             return super().forward(maps)
         weight: Tensor | None = self.weight
@@ -221,6 +225,17 @@ class MaskedBatchNorm(nn.BatchNorm2d):
         normalised, statistics = kernels.batch_norm(maps, mask, weight, bias, self.eps)
         self._update(statistics)
         return normalised
+
+    def _normalise_few(self, maps: Tensor, mask: Tensor | None) -> Tensor:
+        """Normalise by the running statistics, after moving them."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        ones, zeros = torch.ones_like(self.running_mean), torch.zeros_like(self.running_mean)
+        with torch.no_grad():
+            self._update(kernels.batch_norm(maps, mask, ones, zeros, self.eps)[1])
+        # Copies, since the next call moves them, perhaps before the backward pass.
+        mean, variance = self.running_mean.clone(), self.running_var.clone()
+        return F.batch_norm(maps, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
 
     def share_update(self, n_micro_batches: int) -> None:
         """Make as many calls move the running statistics as far as one call does otherwise."""
@@ -236,7 +251,8 @@ class MaskedBatchNorm(nn.BatchNorm2d):
         count, mean, variance = statistics
         unbiased = variance * count / (count - 1).clamp(min=1)
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        if count > 1:  # one value has no variance
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
         self.num_batches_tracked.add_(1)
 
 

@@ -1,8 +1,10 @@
 """The loss that training minimises: binary cross entropy of clips and of frames, and contrast.
 
 Conventions: in nats, averaged over what is valid and annotated: padding, clips without a valid
-frame, and targets that are NaN ('not annotated') are ignored. The paper's text calls it categorical
-cross entropy; by its appendix it is binary, since several classes can be active simultaneously.
+frame, and targets that are NaN ('not annotated') are ignored. Probabilities are clipped to `EPS`
+from 0 and 1, beyond which rounding decides, and one clip could outweigh all others. The paper's
+text calls it categorical cross entropy; by its appendix it is binary, since several classes can be
+active simultaneously.
 """
 
 import torch
@@ -10,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
 from earmark.errors import SettingError
+
+EPS = 1e-7
 
 
 def clip_loss(clip_probs: Tensor, targets: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -89,7 +93,7 @@ def _cross_entropies(probs: Tensor, targets: Tensor, valid: Tensor | None) -> tu
     with torch.autocast(probs.device.type, enabled=False):  # logarithms need single precision
         wide = torch.promote_types(probs.dtype, torch.float32)
         losses = F.binary_cross_entropy(
-            probs.to(wide).masked_fill(~known, 0),
+            probs.to(wide).clamp(EPS, 1 - EPS).masked_fill(~known, 0),
             targets.to(wide).masked_fill(~known, 0),
             reduction="none",
         )

@@ -4,10 +4,14 @@ Conventions: features are (batch, frames, features). The mask (batch, frames) is
 frame, or None if all are; padding comes last in a clip, and the output is zero there.
 """
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from earmark.nn.layers import Layer, count_parameters
+from earmark.runtime import kernels
+from earmark.runtime.gru import bidirectional_gru
 
 
 class BiGRU(nn.GRU):
@@ -25,6 +29,8 @@ class BiGRU(nn.GRU):
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """See the class."""
+        if self.training and kernels.ours(features):
+            return self._train(features, mask)
         if mask is None or not len(mask):  # packing needs at least one clip
             hidden: Tensor = super().forward(features)[0]
             return hidden
@@ -35,6 +41,18 @@ class BiGRU(nn.GRU):
             super().forward(packed)[0], batch_first=True, total_length=features.shape[1]
         )
         return unpacked
+
+    def _train(self, features: Tensor, mask: Tensor | None) -> Tensor:
+        """Do the same with the steps of `earmark.runtime.gru`."""
+        names = ("weight_ih", "bias_ih", "weight_hh", "bias_hh")
+        weight_ih, bias_ih, weight_hh, bias_hh = (
+            torch.stack([getattr(self, f"{name}_l0"), getattr(self, f"{name}_l0_reverse")])
+            for name in names
+        )
+        gates = F.linear(features, weight_ih.flatten(0, 1), bias_ih.flatten())
+        return bidirectional_gru(
+            gates.view(*gates.shape[:2], 2, 3 * self.hidden_size), weight_hh, bias_hh, mask
+        )
 
     def describe(self, shape: tuple[int, ...]) -> Layer:
         """Return name, output shape, parameters and operations, given (frames, features)."""

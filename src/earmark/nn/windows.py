@@ -48,21 +48,23 @@ def even_starts(n_rows: int, window: int) -> tuple[int, ...]:
 def frame_averages(n_frames: int, window: int, hop: int, pool: int) -> Reals:
     """Return how the windows of `regular_starts` become output frames, each of `pool` frames.
 
-    A frame has the mean of the windows that cover it, and an output frame the mean of its frames.
+    A frame has the mean of the windows that cover it, and an output frame has that of the frame at
+    its centre: of two windows whose boundary it lies across, it has one.
 
     Shape: -> (output frames, windows).
 
-    >>> frame_averages(5, window=3, hop=3, pool=2)
-    array([[1. , 0. ],
-           [0.5, 0.5],
-           [0. , 1. ]])
+    >>> frame_averages(6, window=3, hop=3, pool=2)
+    array([[1., 0.],
+           [0., 1.],
+           [0., 1.]])
     """
     starts = np.array(regular_starts(n_frames, window, hop), np.int64)
     frames = np.arange(n_frames)[:, None]
     covered = ((starts <= frames) & (frames < starts + window)).astype(np.float64)
     shares = covered / covered.sum(axis=1, keepdims=True)
-    groups = [shares[first : first + pool].mean(axis=0) for first in range(0, n_frames, pool)]
-    return np.stack(groups) if groups else np.zeros((0, len(starts)))
+    centres = np.minimum(np.arange(0, n_frames, pool) + pool // 2, n_frames - 1)
+    averages: Reals = shares[centres]
+    return averages
 
 
 class Windows:

@@ -1,4 +1,4 @@
-"""Batch norm, dropout and max pooling for training on a CPU, each next to its plain torch version.
+"""Convolution, batch norm, dropout and max pooling for training on a CPU, next to torch's own.
 
 Conventions: maps are (batch, maps, frames, mels). The mask (batch, frames) is True for a valid
 frame. On a CPU the optimised version runs, unless EARMARK_KERNELS=torch; on other devices and in
@@ -7,16 +7,17 @@ uses other random numbers. `make bench ONLY=kernels` measures what each one save
 """
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
 from earmark.runtime.switch import custom_kernels
 
 Size = tuple[int, int]  # (frames, mels)
 FEW_VALUES = 1 << 14
+BLOCK = 16  # maps that oneDNN's convolutions take at a time, in a layout of its own
 
 
 def ours(maps: Tensor) -> bool:
@@ -27,6 +28,38 @@ def ours(maps: Tensor) -> bool:
     """
     in_graph = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     return maps.device.type == "cpu" and not in_graph and custom_kernels()
+
+
+def convolve(maps: Tensor, layer: nn.Conv2d, crop: Size = (0, 0)) -> Tensor:
+    """Return the convolution of maps, without its first `crop` frames and mels.
+
+    Where the number of maps is no multiple of a block, the optimised version is that of the layout
+    with channels last. All other layers are faster on maps one after the other, so they are copied
+    to that layout and back.
+
+    >>> convolve(torch.zeros(2, 6, 50, 10), nn.Conv2d(6, 8, 2, padding=1), crop=(1, 1)).shape
+    torch.Size([2, 8, 50, 10])
+    """
+    n_maps = maps.shape[1]
+    if n_maps == 1 or n_maps % BLOCK == 0 or not (layer.training and ours(maps)):
+        convolved: Tensor = layer(maps)
+        return convolved[:, :, crop[0] :, crop[1] :]
+    maps, weight = (_ChannelsLast.apply(x) for x in (maps, layer.weight))  # type: ignore[no-untyped-call]
+    padding = cast("Size", layer.padding)
+    convolved = F.conv2d(maps, weight, layer.bias, cast("Size", layer.stride), padding)
+    return convolved[:, :, crop[0] :, crop[1] :].contiguous()
+
+
+class _ChannelsLast(torch.autograd.Function):
+    """A copy with channels last; the gradient is copied back, as other layers want it."""
+
+    @staticmethod
+    def forward(ctx: Any, maps: Tensor) -> Tensor:
+        return maps.contiguous(memory_format=torch.channels_last)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0].contiguous()
 
 
 def dropout(maps: Tensor, p: float) -> Tensor:

@@ -140,7 +140,7 @@ SYSTEMS: dict[str, Recipe] = {
     "mlms8": Recipe(
         FeatureConfig(sample_rate=44100, kind="waveform"),
         MlmsConfig.preset("full", n_classes=1),
-        replace(_MLMS, micro_batch=2),
+        replace(_MLMS, micro_batch=4),
     ),
     "mlms8-fast": Recipe(
         FeatureConfig(sample_rate=22050, kind="waveform"),

@@ -29,7 +29,7 @@ from earmark.metrics.clip import clip_scores
 from earmark.nn.network import NetworkConfig
 from earmark.nn.wang import WangConfig
 
-VERSION = 2  # of all stages, in fingerprints of results; raise it when a stage changes
+VERSION = 3  # of all stages, in fingerprints of results; raise it when a stage changes
 ANY = 1e-9  # a threshold that every score but 0 reaches
 HIGHEST = 1.0  # one that hardly any score reaches
 JUST_ABOVE = 1e-3  # seconds: far less than a frame
