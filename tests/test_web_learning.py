@@ -511,6 +511,17 @@ class TestAdoption:
             assert web.client.delete("/api/model/adopted").status_code == 204
             assert web.client.get("/api/model").json()["name"] == kept.name
 
+    def test_corrections_count_while_their_recordings_are_analysed_again(self, model, tuned):
+        with running(model) as web:
+            self.check_two(web)
+            for recording in web.service.library:  # as after a model was adopted
+                recording.status, recording.expected = "working", None
+            self.tune(web)
+            assert len(web.service.tables().strong) == 2
+            for recording in web.service.library:
+                recording.status = "failed"
+            assert "correct a recording first" in web.client.post("/api/tune").text
+
     def test_a_file_that_is_gone_is_named_though_a_model_was_adopted_in_its_place(
         self, model, tmp_path, tuned
     ):

@@ -21,6 +21,7 @@ from threading import Lock, Thread
 from typing import Literal
 from uuid import uuid4
 
+from earmark.audio.decode import audio_duration
 from earmark.data.manifest import Manifest
 from earmark.errors import DataError, EarmarkError
 from earmark.files import atomic_write
@@ -226,7 +227,7 @@ class Jobs:
         clips = job.folder / "clips"
         clips.mkdir()
         recordings = {
-            name: (recording.path, recording.duration or 0.0, own)
+            name: (recording.path, recording.duration or audio_duration(recording.path), own)
             for name, (recording, own) in corrected.items()
         }
         window = model.detector.ensemble.window

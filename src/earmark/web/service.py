@@ -150,11 +150,15 @@ class Service:
         return recording, correction.accepted(self.model.events(scores))
 
     def corrected(self) -> dict[str, tuple[Recording, Correction]]:
-        """Return name -> recording and correction, of the recordings that are in the library."""
+        """Return name -> recording and correction, of the recordings that are in the library.
+
+        Those that are still being analysed, as all are when a model is adopted, are among them;
+        those that cannot be read are not.
+        """
         found = {}
         for recording in self.library:
             correction = self.corrections.get(recording.name)
-            if correction is not None and recording.duration is not None:
+            if correction is not None and recording.status != "failed":
                 found[recording.name] = (recording, correction)
         return found
 
