@@ -14,7 +14,8 @@ The training sets of scenes also have tables with noisy tags, `weak-missing10.ts
 tags, one is missing) and `weak-wrong10.tsv` (one is another class), with 5, 10 and 20 %; validation
 and test tables are never noisy.
 
-Made only by name: variations of the scenes, such as `digits-clip30` (kind_variations.toml), and
+Made only by name: variations of the scenes, such as `digits-backgrounds`, digits over recordings
+of wind, rain and others besides noise, or `digits-clip30` (kind_variations.toml), and
 `lungs-folds`, five-fold: folders fold0 to fold4, in each of which another fifth of the patients is
 the test, the next one the validation, and the others the training.
 """
@@ -30,7 +31,7 @@ from earmark.config import build, read_toml
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tables import read_table
 from earmark.formats.tags import read_tags, write_tags
-from earmark.synth.scenes import SceneConfig, SceneSets
+from earmark.synth.scenes import BankConfig, SceneConfig, SceneSets
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[1] / "shared"
@@ -43,6 +44,7 @@ LUNG_FOLDS: Mapping[str, Sequence[str]] = {
 }
 N_FOLDS = 5
 KINDS = (*SCENES, "lungs")
+WITH_NOISE = (*SCENES, "digits-backgrounds")  # whose tags also come with noise
 NOISE = {f"{how}{percent}": (how, percent) for how in ("missing", "wrong")
          for percent in (5, 10, 20)}  # fmt: skip
 VARIATIONS: Mapping[str, Mapping[str, object]] = {  # kind and variation -> how it is made
@@ -73,7 +75,7 @@ def write_kind(kind: str, folder: Path, processes: int = 1) -> None:
     else:
         if not (folder / "test" / "strong.tsv").exists():  # written last
             scene_sets(kind).write(folder, processes=processes, overwrite=True)
-        if kind in SCENES:
+        if kind in WITH_NOISE:
             write_noisy_tags(folder / "train")
 
 
@@ -82,9 +84,14 @@ def scene_sets(kind: str) -> SceneSets:
     variation = VARIATIONS.get(kind, {"kind": kind})
     sets = SceneSets.read(HERE / f"kind_{variation['kind']}.toml")
     changes, counts = variation.get("scenes", {}), variation.get("n", {})
+    folds = variation.get("background_folds", {})
     scenes = build(SceneConfig, "scenes", {**asdict(sets.scenes), **changes})
-    own = {name: replace(of, n=counts.get(name, of.n)) for name, of in sets.sets.items()}
-    return replace(sets, scenes=scenes, sets=own)
+    own = {
+        name: replace(of, n=counts.get(name, of.n), background_folds=tuple(folds.get(name, ())))
+        for name, of in sets.sets.items()
+    }
+    behind = build(BankConfig, "background_bank", variation.get("background_bank", {}))
+    return replace(sets, scenes=scenes, sets=own, background_bank=behind)
 
 
 def write_noisy_tags(folder: Path, seed: int = 0) -> None:

@@ -79,6 +79,69 @@ def test_a_set_may_have_classes_of_its_own(bank):
     assert {event.label for own in written["test"].values() for event in own} == {"high"}
 
 
+class TestBackgroundBank:
+    """Backgrounds from another soundbank, each set with folds of its own."""
+
+    @pytest.fixture
+    def two_banks(self, bank):
+        rng = np.random.default_rng(0)
+        rows = ["filename\tcategory\tfold"]
+        for label, fold in (("rain", 7), ("rain", 8), ("car", 7), ("car", 8)):
+            write_audio(bank / "sounds" / f"{label}{fold}.wav", 0.1 * rng.normal(size=8000), 8000)
+            rows.append(f"{label}{fold}.wav\t{label}\t{fold}")
+        (bank / "behind.tsv").write_text("\n".join(rows))
+        text = FILE.replace('["pink"]', '["rain"]').replace('classes = ["low", "high"]', "")
+        text = text.replace(
+            "[scenes]", '[background_bank]\ntable = "behind.tsv"\naudio = "sounds"\n\n[scenes]'
+        )
+        text = text.replace("folds = [1, 2]", "folds = [1, 2]\nbackground_folds = [7]")
+        text = text.replace("folds = [3]", "folds = [3]\nbackground_folds = [8]")
+        (bank / "scenes.toml").write_text(text)
+        return bank
+
+    def test_its_backgrounds_are_behind_the_events_and_give_none(self, two_banks):
+        sets = SceneSets.read(two_banks / "scenes.toml")
+        joined = sets.open_bank("test")
+        assert joined.categories == ("high", "low", "rain")  # the car is no background
+        assert [file.name for file in joined.files["rain"]] == ["rain8.wav"]
+        assert [file.name for file in sets.open_bank("train").files["rain"]] == ["rain7.wav"]
+        written = sets.write(two_banks / "out")
+        labels = {
+            event.label for files in written.values() for own in files.values() for event in own
+        }
+        assert labels <= {"low", "high"}
+
+    @pytest.mark.parametrize(
+        ("before", "after", "sentence"),
+        [
+            ("background_folds = [8]", "", "sets.test: background_folds belong to"),
+            (
+                '[background_bank]\ntable = "behind.tsv"\naudio = "sounds"',
+                "",
+                "sets.train: background",
+            ),
+            ('[bank]\ntable = "clips.tsv"\naudio = "sounds"', "", r"needs a table \[bank\]"),
+        ],
+    )
+    def test_a_mistake_in_it_is_reported_in_one_sentence(self, two_banks, before, after, sentence):
+        path = two_banks / "scenes.toml"
+        path.write_text(path.read_text().replace(before, after))
+        with pytest.raises(SettingError, match=sentence):
+            SceneSets.read(path)
+
+    def test_a_background_in_both_banks_and_one_in_neither_are_refused(self, two_banks):
+        path = two_banks / "scenes.toml"
+        text = path.read_text()
+        path.write_text(text.replace('["rain"]', '["snow"]'))
+        with pytest.raises(SettingError, match="no background 'snow'"):
+            SceneSets.read(path).write(two_banks / "out")
+        table = two_banks / "clips.tsv"
+        table.write_text(table.read_text() + "\nrain7.wav\train\t3")
+        path.write_text(text)
+        with pytest.raises(SettingError, match="'rain' is a category of the soundbank and of"):
+            SceneSets.read(path).open_bank("test")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [

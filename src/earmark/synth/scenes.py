@@ -11,9 +11,10 @@ Several sets of scenes, each from other folds of a soundbank, are described by a
 paths relative to it (`SceneSets`; benchmarks/scenes.toml is an example):
 
     [bank]           table and audio: the soundbank; without it, sounds are procedural
+    [background_bank]  the same, of backgrounds that [bank] does not have
     [scenes]         fields of `SceneConfig`
     [sets.NAME]      n, seed and, with a bank, folds of one set; NAME is its folder and prefix;
-                     classes, in place of those of [scenes]
+                     background_folds; classes, in place of those of [scenes]
 """
 
 import math
@@ -389,7 +390,7 @@ class BankConfig:
 
 @dataclass(frozen=True)
 class SetConfig:
-    """Number of scenes, seed, folds of the bank, and classes if they are its own, of one set.
+    """Number of scenes, seed, folds of the banks, and classes if they are its own, of one set.
 
     >>> SetConfig(n=100, seed=1, folds=(1, 2)).n
     100
@@ -398,6 +399,7 @@ class SetConfig:
     n: int
     seed: int
     folds: tuple[int | str, ...] = ()
+    background_folds: tuple[int | str, ...] = ()
     classes: tuple[str, ...] = ()
 
 
@@ -414,6 +416,7 @@ class SceneSets:
     scenes: SceneConfig
     sets: dict[str, SetConfig]
     folder: Path
+    background_bank: BankConfig = BankConfig()
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "SceneSets":
@@ -421,10 +424,14 @@ class SceneSets:
         source = Path(path)
         tree = read_toml(source)
         for name in tree:
-            choose(f"table in {source}", name, ("bank", "scenes", "sets"))
+            choose(f"table in {source}", name, ("bank", "background_bank", "scenes", "sets"))
         if not (tree.get("sets") and isinstance(tree["sets"], Mapping)):
             raise SettingError(f"{source} needs a table [sets]; see benchmarks/scenes.toml.")
-        bank = build(BankConfig, "bank", tree.get("bank", {}))
+        bank, background_bank = (
+            build(BankConfig, name, tree.get(name, {})) for name in ("bank", "background_bank")
+        )
+        if background_bank.table and not bank.table:
+            raise SettingError(f"{source}: [background_bank] needs a table [bank] beside it.")
         sets = {name: build(SetConfig, f"sets.{name}", of) for name, of in tree["sets"].items()}
         for name, of in sets.items():
             if of.n < 1 or of.seed < 0 or bool(of.folds) != bool(bank.table):
@@ -432,12 +439,24 @@ class SceneSets:
                 raise SettingError(
                     f"sets.{name} needs n of 1 or more, a seed of 0 or more, {folds}. Got {of}."
                 )
-        return cls(
-            bank,
-            build(SceneConfig, "scenes", tree.get("scenes", {})),
-            sets,
-            source.parent,
-        )
+            if bool(of.background_folds) != bool(background_bank.table):
+                raise SettingError(
+                    f"sets.{name}: background_folds belong to [background_bank], and it needs "
+                    f"them. Got {of}."
+                )
+        scenes = build(SceneConfig, "scenes", tree.get("scenes", {}))
+        return cls(bank, scenes, sets, source.parent, background_bank)
+
+    def open_bank(self, name: str) -> Bank:
+        """Return the sounds of a set: those of its folds, and of its background folds."""
+        own = self.sets[name]
+        bank = self.bank.open(self.folder, own.folds)
+        if not self.background_bank.table:
+            return bank
+        behind = self.background_bank.open(self.folder, own.background_folds)
+        assert isinstance(bank, Soundbank)
+        assert isinstance(behind, Soundbank)
+        return bank.with_backgrounds(behind, self.scenes.backgrounds)
 
     def write(
         self,
@@ -455,7 +474,7 @@ class SceneSets:
         """
         chosen = [choose("set of scenes", name, self.sets) for name in names or self.sets]
         # Checked before anything is written.
-        banks = {name: self.bank.open(self.folder, self.sets[name].folds) for name in chosen}
+        banks = {name: self.open_bank(name) for name in chosen}
         written = {}
         for name in chosen:
             config = self.sets[name]

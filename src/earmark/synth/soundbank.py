@@ -171,6 +171,21 @@ class Soundbank:
             files.setdefault(values["event_label"], []).append(file)
         return cls({name: tuple(sorted(files[name])) for name in sorted(files)}, floor_db)
 
+    def with_backgrounds(self, other: "Soundbank", names: Iterable[str]) -> "Soundbank":
+        """Return this bank with those categories of another that are among some backgrounds.
+
+        Args:
+            other: the bank of the backgrounds.
+            names: of backgrounds; those that `other` does not have are left as they are.
+        """
+        added = {name: other.files[name] for name in names if name in other.files}
+        if both := sorted(added.keys() & self.files.keys()):
+            raise SettingError(
+                f"The background {both[0]!r} is a category of the soundbank and of the bank of "
+                "backgrounds; rename it in one of them."
+            )
+        return Soundbank({**self.files, **added}, self.floor_db)
+
     @property
     def categories(self) -> tuple[str, ...]:
         """The names of the categories, sorted."""
