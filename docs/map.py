@@ -28,9 +28,9 @@ LEAST_AUC = 0.80  # of the tags; below, what decides is recognition, not pooling
 HIERARCHY = "hierarchical minus single"
 KINDS = ("esc50", "digits-backgrounds", "procedural")
 PLANS: Mapping[str, str] = {  # folder -> plan
-    **dict.fromkeys(VARIATIONS, "map_factors"),
     **dict.fromkeys(KINDS, "map"),
     "lungs": "map_lungs",
+    **{name: "map_factors" for name in VARIATIONS if name not in KINDS},
     **{f"{kind}-{plan}": f"map_{plan}" for plan in ("noise", "wide", "beyond") for kind in KINDS},
     "lungs-beyond": "map_lungs_beyond",
 }

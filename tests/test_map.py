@@ -158,19 +158,21 @@ def test_every_folder_of_the_map_has_a_plan(page):
 def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_were_read(
     page, tmp_path
 ):
-    write_results(tmp_path / "digits", "map", -0.05)
+    write_results(tmp_path / "digits-backgrounds", "map", -0.05)
     write_results(tmp_path / "procedural", "map", 0.0, only=("linear, single",))
     write_results(tmp_path / "lungs", "map_lungs", 0.1, auc=0.66)
     write_results(tmp_path / "procedural-length3", "map_factors", 0.03)
-    write_results(tmp_path / "digits-noise", "map_noise", 0.001, n_seeds=6)
+    write_results(tmp_path / "digits-backgrounds-noise", "map_noise", 0.001, n_seeds=6)
     lines = page.summary(tmp_path).splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("- **digits**: behind by 0.05")
+    assert lines[0].startswith("- **digits-backgrounds**: behind by 0.05")
     assert lines[0].endswith("65 runs, validation clips.")
     assert lines[1] == "- **procedural**: not enough runs yet; 5 runs, validation clips."
     assert "no verdict, since tags are learned too badly (AUC 0.66)" in lines[2]
     table = page.verdict_table(tmp_path)
-    assert "| digits | linear, hierarchical minus linear, single | behind by 0.05" in table
+    assert (
+        "| digits-backgrounds | linear, hierarchical minus linear, single | behind by 0.05" in table
+    )
     assert "| procedural-length3 | (2, 5, 12) minus single | ahead by 0.03" in table
     assert "| AUC of tags below 0.80 |" in table
     assert "missing 5 %, single | no difference larger than 0.02 F1" in table
@@ -181,14 +183,20 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     ]
     assert len(groups["Tags"]) == 6
     of_kinds = groups["Kind of data, hierarchical (5, 5, 5)"]
-    assert {"digits, linear", "digits, all poolings", "digits, linear, no GRU"} <= of_kinds.keys()
-    middle, low, high = of_kinds["digits, linear"]
+    assert {
+        "digits-backgrounds, linear",
+        "digits-backgrounds, all poolings",
+        "digits-backgrounds, linear, no GRU",
+    } <= of_kinds.keys()
+    middle, low, high = of_kinds["digits-backgrounds, linear"]
     assert low < middle < high < 0
     page.draw(tmp_path / "map.png", tmp_path)
     assert (tmp_path / "map.png").stat().st_size > 10_000
-    (tmp_path / "digits" / TEST_READ).write_text("[]")
+    (tmp_path / "digits-backgrounds" / TEST_READ).write_text("[]")
     page.load_all.cache_clear()
     assert page.summary(tmp_path).splitlines()[0].endswith("test clips.")
-    after = page.effects(tmp_path)["Kind of data, hierarchical (5, 5, 5)"]["digits, linear"]
+    after = page.effects(tmp_path)["Kind of data, hierarchical (5, 5, 5)"][
+        "digits-backgrounds, linear"
+    ]
     assert after[0] == pytest.approx(-0.05, abs=0.005)
     assert middle == pytest.approx(-0.055, abs=0.005)
