@@ -19,6 +19,7 @@ from earmark.experiments.table import Comparison, compare_results, list_tunings,
 from earmark.experiments.table3 import (
     CLIP,
     DECISION_TUNINGS,
+    ONE_CHECKPOINT,
     PAPER,
     PUBLISHED_SYSTEMS,
     Figures,
@@ -34,8 +35,10 @@ PLANS = {"esc50": "systems.toml", "digits": "systems.toml", "lungs": "systems_lu
 KINDS = tuple(PLANS)
 UNKNOWN = "not measured yet"
 WINDOWS = "windows of "  # how the names of the layers of one member begin
-# Configurations of the plans that vary a system; nothing was published of them.
-VARIANTS = {"surrey, one checkpoint": System("Surrey, one checkpoint", None, None, "-")}
+VARIANTS = {
+    name: System(f"{PUBLISHED_SYSTEMS[of].title}, one checkpoint", None, None, "-")
+    for name, of in ONE_CHECKPOINT.items()
+}
 DETAILS = ("er", "f1", "event_f1", "psds1", "map")
 
 

@@ -1,9 +1,11 @@
 """Layers: padding has no effect, and each equals its textbook definition."""
 
+import multiprocessing
+
 import pytest
 import torch
 from maps import random, with_gradient
-from torch import nn
+from torch import distributed, nn
 from torch.autograd import gradcheck
 from torch.nn import functional as F  # noqa: N812 - torch's own usage
 
@@ -172,6 +174,43 @@ def test_dropout_does_nothing_in_evaluation_or_at_rate_0():
     assert Dropout(0.5).eval().drop(maps) is maps
     assert Dropout(0.0).drop(maps) is maps
     assert Dropout(0.5)(maps, MASK)[1] is MASK
+
+
+def normalise_part(rank, file, splits, answers):
+    """Normalise the clips of one process of two; put outputs and gradients into `answers`."""
+    distributed.init_process_group("gloo", init_method=file, rank=rank, world_size=2)
+    for split in splits:
+        clips = slice(0, split[0]) if rank == 0 else slice(split[0], sum(split))
+        norm, weights = MaskedBatchNorm(2), random(7, 2, 1, 1, seed=1)[clips]
+        got = with_gradient(norm, random(7, 2, 1, 1)[clips], weights)
+        answers.put((rank, split, [x.tolist() for x in got], norm.running_mean.tolist()))
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def test_processes_with_few_clips_each_normalise_them_as_one_process_does(tmp_path):
+    splits = [(4, 3), (3, 3), (2, 1), (1, 4)]  # of which one has 3 clips in all: few
+    context = multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    arguments = (f"file://{tmp_path / 'rendezvous'}", splits, answers)
+    workers = [context.Process(target=normalise_part, args=(rank, *arguments)) for rank in (0, 1)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    parts = {}
+    while not answers.empty():
+        rank, split, got, mean = answers.get()
+        parts[rank, split] = ([torch.tensor(x) for x in got], mean)
+    for split in splits:
+        norm, n_clips = MaskedBatchNorm(2), sum(split)
+        weights = random(7, 2, 1, 1, seed=1)[:n_clips]
+        want = with_gradient(norm, random(7, 2, 1, 1)[:n_clips], weights)
+        (first, mean), (second, other) = parts[0, split], parts[1, split]
+        for own, rest, whole in zip(first, second, want, strict=True):
+            torch.testing.assert_close(torch.cat([own, rest]), whole)
+        assert mean == other == pytest.approx(norm.running_mean.tolist())
 
 
 @pytest.mark.parametrize("gated", [True, False])

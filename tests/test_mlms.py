@@ -11,7 +11,7 @@ from earmark.errors import SettingError
 from earmark.nn.layers import count_parameters
 from earmark.nn.mlms import NETS, MlmsConfig, halved_nets, place_windows
 from earmark.training.checkpoint import Epoch
-from earmark.training.schedule import learning_rate
+from earmark.training.schedule import is_finished, learning_rate
 from earmark.training.settings import PRESETS, Settings
 
 FULL = PRESETS["mlms8"].for_classes(17).model
@@ -133,6 +133,7 @@ def test_the_presets_have_the_optimizer_and_the_rates_of_the_nets_of_the_origina
         )
         # After the first epoch, every third one without an improvement is the next rate's first.
         rates = [learning_rate(training, n, rows[:n]) for n in (1, 4, 7, 10, 13)]
+        assert not is_finished(rows, training)  # it still goes on with the last of them
         assert rates == pytest.approx(wanted)
         assert [learning_rate(training, n, rows[:n]) for n in (3, 6)] == pytest.approx(wanted[:2])
         assert not training.balanced

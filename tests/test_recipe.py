@@ -1,8 +1,10 @@
 """The recipe of DCASE 2017 task 4, with the official lists and noise in place of the audio."""
 
 import json
+import tomllib
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,6 +175,15 @@ def test_presets_without_a_pooling_function_are_refused_for_table_2(home, tmp_pa
             assert "There is no" in str(error.value)
             assert hasattr(settings.model, "pooling")
     assert refused == {"emsi", "mlms"}
+
+
+def test_all_systems_share_the_decision_stage_of_the_plan_file():
+    file = Path(__file__).parents[1] / "benchmarks" / "systems.toml"
+    tree = tomllib.loads(file.read_text())
+    for fast in (True, False):
+        plan = plan_table3(fast=fast)
+        assert plan.decoding == tree["decoding"]  # else each has the default of its pooling
+        assert set(plan.configurations) == set(tree["configurations"])
 
 
 def test_full_width_costs_what_the_specification_says(dcase2017):

@@ -24,10 +24,11 @@ from earmark.experiments.compare import run_plan, write_tables
 from earmark.experiments.configurations import Configuration
 from earmark.experiments.plan import Plan
 from earmark.experiments.table import Comparison
-from earmark.experiments.table3 import DECISION_TUNINGS, PAPER, PUBLISHED_SYSTEMS
+from earmark.experiments.table3 import DECISION_TUNINGS, ONE_CHECKPOINT, PAPER, PUBLISHED_SYSTEMS
 from earmark.files import check_folder
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tags import read_tags, write_tags
+from earmark.inference.tuning import default_rule
 from earmark.metrics.report import TextTable
 from earmark.training.settings import Settings
 
@@ -168,8 +169,13 @@ def plan_table3(
     configurations = _list_table2([name for name in chosen if name in PAPER], seeds)
     for name in (name for name in chosen if name in PUBLISHED_SYSTEMS):
         configurations[name] = Configuration(seeds, preset=name + "-fast" * fast)
+    for name, system in ONE_CHECKPOINT.items():
+        if system in chosen:
+            configurations[name] = Configuration(seeds, first_member_of=system)
     base = Settings.load("paper-fast" if fast else "paper")
-    return Plan(Path(), Path(), {}, configurations, base, overrides=overrides)
+    # One start of the search for all, whatever their pooling: the stage that is shared.
+    shared = dict(default_rule("linear"))
+    return Plan(Path(), Path(), {}, configurations, base, decoding=shared, overrides=overrides)
 
 
 def run_table3(

@@ -268,7 +268,8 @@ def _clip_score(own: WindowProbs, how: str) -> Tensor:
 
 def _weighted_mean(values: list[Tensor], weights: tuple[float, ...]) -> Tensor:
     own = torch.tensor(weights or [1.0] * len(values)).to(values[0])
-    return torch.stack(values, -1) @ (own / own.sum())
+    with torch.autocast(own.device.type, enabled=False):  # which would lower a product
+        return torch.stack(values, -1) @ (own / own.sum())
 
 
 _FULL = EmsiConfig(n_classes=1)

@@ -201,8 +201,8 @@ class MaskedBatchNorm(nn.BatchNorm2d):
     """Batch norm whose statistics exclude padding and cover the clips of all processes.
 
     In evaluation it is torch's own. With `affine=False` it has no weights. Maps with fewer than
-    `FEW_VALUES` values, as a classifier of clips has in a small micro-batch, are normalised by the
-    running statistics in training too: their own would be those of chance.
+    `FEW_VALUES` valid values in all processes, as a classifier of clips has in a small micro-batch,
+    are normalised by the running statistics in training too: their own would be those of chance.
 
     >>> norm = MaskedBatchNorm(1)
     >>> maps = torch.tensor([1.0, 3.0, 1.0, 3.0, 99.0]).view(1, 1, 5, 1)
@@ -212,9 +212,8 @@ class MaskedBatchNorm(nn.BatchNorm2d):
 
     def forward(self, maps: Tensor, mask: Tensor | None = None) -> Tensor:
         """(batch, maps, frames, mels), mask (batch, frames) -> (batch, maps, frames, mels)."""
-        if self.training and maps.numel() < FEW_VALUES * maps.shape[1]:
-            return self._normalise_few(maps, mask)
-        if not self.training or kernels.torch_batch_norm_suffices(maps, mask):
+        few = maps.numel() < FEW_VALUES * maps.shape[1]
+        if not self.training or (kernels.torch_batch_norm_suffices(maps, mask) and not few):
             return super().forward(maps)
         weight: Tensor | None = self.weight
         bias: Tensor | None = self.bias
@@ -224,15 +223,13 @@ class MaskedBatchNorm(nn.BatchNorm2d):
             weight, bias = torch.ones_like(self.running_mean), torch.zeros_like(self.running_mean)
         normalised, statistics = kernels.batch_norm(maps, mask, weight, bias, self.eps)
         self._update(statistics)
-        return normalised
+        # Of all processes: were it decided by each alone, their collective operations would differ.
+        return normalised if statistics.n_values >= FEW_VALUES else self._normalise_few(maps)
 
-    def _normalise_few(self, maps: Tensor, mask: Tensor | None) -> Tensor:
-        """Normalise by the running statistics, after moving them."""
+    def _normalise_few(self, maps: Tensor) -> Tensor:
+        """Normalise by the running statistics."""
         assert self.running_mean is not None
         assert self.running_var is not None
-        ones, zeros = torch.ones_like(self.running_mean), torch.zeros_like(self.running_mean)
-        with torch.no_grad():
-            self._update(kernels.batch_norm(maps, mask, ones, zeros, self.eps)[1])
         # Copies, since the next call moves them, perhaps before the backward pass.
         mean, variance = self.running_mean.clone(), self.running_var.clone()
         return F.batch_norm(maps, mean, variance, self.weight, self.bias, False, 0.0, self.eps)

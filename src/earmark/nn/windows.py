@@ -147,6 +147,8 @@ def clip_lengths(rows: Tensor, mask: Tensor | None) -> list[int]:
 def average(values: Tensor, averages: Sequence[Reals], n_results: int) -> Tensor:
     """Return averages of windows, (batch, n_results, features), 0 where a clip has fewer.
 
+    They are in single precision or better, whatever that of the windows and of autocast.
+
     Shape: `values` (batch, windows, features), `averages` (results, windows) of each clip.
 
     >>> matrix = np.array([[0.5, 0.5], [0.0, 1.0]])
@@ -156,7 +158,9 @@ def average(values: Tensor, averages: Sequence[Reals], n_results: int) -> Tensor
     weights = np.zeros((len(values), n_results, values.shape[1]))
     for matrix, own in zip(weights, averages, strict=True):
         matrix[: own.shape[0], : own.shape[1]] = own
-    return torch.from_numpy(weights).to(values) @ values
+    values = values.to(torch.promote_types(values.dtype, torch.float32))
+    with torch.autocast(values.device.type, enabled=False):
+        return torch.from_numpy(weights).to(values) @ values
 
 
 def pool_mask(mask: Tensor | None, pool: int) -> Tensor | None:

@@ -12,13 +12,14 @@ Conventions: at each step, with the gates of the input i and of the state h,
 
 Step s of the first direction is frame s, that of the second is frame T - 1 - s. Where the mask is
 False the state stays as it is, 0 before the last valid frame in the second direction, as if the
-clips were packed; the output is 0 there.
+clips were packed; the output is 0 there. At padding, the gates of the input must be finite.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def bidirectional_gru(gates: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None) -> Tensor:
@@ -87,6 +88,7 @@ class _Steps(torch.autograd.Function):
         return states[1:].clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (of_states,) = gradients
         weight, opened, state_new, states, valid = ctx.saved_tensors

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own usage
 from earmark.runtime.switch import custom_kernels
 
 Size = tuple[int, int]  # (frames, mels)
-FEW_VALUES = 1 << 14
+CACHED_VALUES = 1 << 14  # that stay in the cache while they are summed
 BLOCK = 16  # maps that oneDNN's convolutions take at a time, in a layout of its own
 
 
@@ -40,6 +40,7 @@ def convolve(maps: Tensor, layer: nn.Conv2d, crop: Size = (0, 0)) -> Tensor:
     >>> convolve(torch.zeros(2, 6, 50, 10), nn.Conv2d(6, 8, 2, padding=1), crop=(1, 1)).shape
     torch.Size([2, 8, 50, 10])
     """
+    assert (layer.groups, layer.dilation, layer.padding_mode) == (1, (1, 1), "zeros")
     n_maps = maps.shape[1]
     if n_maps == 1 or n_maps % BLOCK == 0 or not (layer.training and ours(maps)):
         convolved: Tensor = layer(maps)
@@ -228,7 +229,7 @@ def _statistics(maps: Tensor, mask: Tensor | None) -> Statistics:
     mean = _sum_frames(maps.sum(3, dtype=wide), mask) / count.clamp(min=1)
     squares = mean.new_zeros(mean.shape)
     # Few at a time, they stay in the cache: one by one, unless they are short windows of clips.
-    size = max(1, FEW_VALUES // max(1, maps[:1].numel()))
+    size = max(1, CACHED_VALUES // max(1, maps[:1].numel()))
     for first in range(0, len(maps), size):
         some = maps[first : first + size]
         norms = torch.linalg.vector_norm(some - mean[:, None, None], dim=3)  # (some, maps, frames)

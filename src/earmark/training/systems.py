@@ -84,8 +84,9 @@ _GCCAPS = TrainingConfig(
 _EMSI = TrainingConfig(batch_size=32, balanced=True)
 # MLMS8: a batch has 23 clips, where the original has 23 windows. The learning rate is divided by 5
 # where the validation loss has not fallen for 3 epochs, as that of the original, which then starts
-# again from its best weights. Nets and classifier are trained at once here, both by SGD; the
-# specification freezes the nets, and then trains the classifier by Adam.
+# again from its best weights; so 15 epochs without a lower loss take all of its five rates. Nets
+# and classifier are trained at once here, both by SGD; the specification freezes the nets, and then
+# trains the classifier by Adam.
 _MLMS = TrainingConfig(
     batch_size=23,
     optimizer="sgd",
@@ -93,6 +94,7 @@ _MLMS = TrainingConfig(
     schedule="plateau",
     plateau=3,
     plateau_factor=0.2,
+    patience=15,
 )
 # Own front ends. Decibels differ from our natural logarithm by a factor, which standardisation
 # removes. What remains: our window is Hann's, and Surrey's is Hamming's, as that of GCCaps' first
