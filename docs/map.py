@@ -30,7 +30,11 @@ KINDS = ("esc50", "digits-backgrounds", "procedural")
 PLANS: Mapping[str, str] = {  # folder -> plan
     **dict.fromkeys(KINDS, "map"),
     "lungs": "map_lungs",
-    **{name: "map_factors" for name in VARIATIONS if name not in KINDS},
+    **{
+        name: "map_lengths" if "-length" in name else "map_factors"
+        for name in VARIATIONS
+        if name not in KINDS
+    },
     **{f"{kind}-{plan}": f"map_{plan}" for plan in ("noise", "wide", "beyond") for kind in KINDS},
     "lungs-beyond": "map_lungs_beyond",
 }

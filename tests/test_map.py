@@ -161,7 +161,7 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     write_results(tmp_path / "digits-backgrounds", "map", -0.05)
     write_results(tmp_path / "procedural", "map", 0.0, only=("linear, single",))
     write_results(tmp_path / "lungs", "map_lungs", 0.1, auc=0.66)
-    write_results(tmp_path / "procedural-length3", "map_factors", 0.03)
+    write_results(tmp_path / "procedural-length3", "map_lengths", 0.03)
     write_results(tmp_path / "digits-backgrounds-noise", "map_noise", 0.001, n_seeds=6)
     lines = page.summary(tmp_path).splitlines()
     assert len(lines) == 3
