@@ -85,8 +85,10 @@ def test_the_plan_of_table_3_averages_no_checkpoint_of_an_untrained_network(plan
         (tmp_path / part).mkdir()
         for table in ("weak", "strong"):
             (tmp_path / part / f"{table}.tsv").touch()
+    n_clips = 1055 if "lungs" in plan else 800
     plan = Plan.read(REPO / "benchmarks" / plan, tmp_path)
     training = {name: plan.settings_of(name).training for name in plan.configurations}
-    assert all(2 * own.members <= own.max_epochs for own in training.values())
+    for own in training.values():  # steps before the epoch of the first checkpoint
+        assert (own.max_epochs - own.members) * n_clips // own.batch_size >= 500
     assert [training[name].members for name in ("surrey", "gccaps", "wang")] == [5, 5, 1]
     assert plan.configurations["surrey, one checkpoint"].first_member_of == "surrey"
