@@ -14,6 +14,7 @@ from earmark.inference.decoding import Decoding, decode_events
 from earmark.metrics.clip import clip_scores, tags_of
 from earmark.metrics.evaluation import Scoring
 from earmark.metrics.event import event_scores
+from earmark.metrics.intersection import intersection_f_measures
 from earmark.metrics.psds import SCENARIO_1, SCENARIO_2, psds_scores
 from earmark.metrics.segment import count_segments
 
@@ -84,6 +85,9 @@ def score_estimate(
         scores[name] = event_scores(
             reference, estimate, labels, **scoring.collars, empty_as_zero=True
         ).f_measure
+    scores["intersection_f_measure"] = intersection_f_measures(
+        reference, estimate, labels, empty_as_zero=True
+    )["f_measure"]
     errors = segments.substitutions + segments.deletions + segments.insertions
     tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
     counts = {name: table.sum(axis=1).tolist() for name, table in tables.items()}

@@ -56,6 +56,7 @@ from earmark.metrics.false_events import (
     recall_curve,
     sweep_min_score,
 )
+from earmark.metrics.intersection import intersection_f_measures
 from earmark.metrics.operating_points import OperatingPoint
 from earmark.metrics.psds import (
     SCENARIO_1,
@@ -120,6 +121,7 @@ __all__ = [
     "count_thresholds",
     "event_scores",
     "false_event_scores",
+    "intersection_f_measures",
     "judge",
     "psds_scores",
     "recall_curve",
