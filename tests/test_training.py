@@ -21,6 +21,7 @@ from tones import SMALL, write_tones
 
 from earmark.data.batches import (
     epoch_order,
+    group_by_length,
     read_batch,
     read_frame_targets,
     split_share,
@@ -378,6 +379,51 @@ def test_balanced_sampling_treats_clips_without_tags_as_a_class():
     targets[0] = 1
     order = epoch_order(targets, 0, 0, balanced=True)
     assert order.count(0) == 5
+
+
+def test_grouped_batches_have_the_same_clips_with_less_padding():
+    rng = np.random.default_rng(0)
+    lengths = rng.choice([9, 12, 15], 1000).tolist()
+    order = epoch_order(torch.zeros(1000, 1), 0, 3)
+    grouped = group_by_length(order, lengths, 8, 0, 3)
+    for start in range(0, 1000, 400):  # the same clips in the same part of the epoch
+        assert sorted(grouped[start : start + 400]) == sorted(order[start : start + 400])
+    batches = [[lengths[row] for row in grouped[at : at + 8]] for at in range(0, 1000, 8)]
+    assert sum(len(set(batch)) > 1 for batch in batches) <= 2 * 3  # where one length ends
+    first = [batch[0] for batch in batches[:50]]
+    assert first != sorted(first)  # batches are in random order
+    assert grouped == group_by_length(order, lengths, 8, 0, 3)
+    assert grouped != group_by_length(order, lengths, 8, 0, 4)
+
+
+def test_an_incomplete_batch_stays_the_last_one():
+    grouped = group_by_length(list(range(11)), list(range(11)), 4, 0, 0)
+    assert grouped[8:] == [8, 9, 10]
+    assert {tuple(grouped[:4]), tuple(grouped[4:8])} == {(0, 1, 2, 3), (4, 5, 6, 7)}
+
+
+def test_a_training_grouped_by_length_pads_less(tones, tmp_path, monkeypatch):
+    padded = []
+
+    def read(*args):
+        clips = read_batch(*args)
+        padded.append(0 if clips[1] is None else int((~clips[1]).sum()))
+        return clips
+
+    monkeypatch.setattr(loop, "read_batch", read)
+    n_padded = []
+    for group in ("false", "true"):
+        padded.clear()
+        own = ("batch_size=3", "max_epochs=2", f"group_by_length={group}")
+        train(
+            tones / "train_weak.tsv",
+            valid=tones / "valid_weak.tsv",
+            audio=tones / "audio",
+            out=tmp_path / group,
+            overrides=[*SMALL, ONE_THREAD, *(f"training.{x}" for x in own)],
+        )
+        n_padded.append(sum(padded))
+    assert 0 <= n_padded[1] < n_padded[0] / 2
 
 
 def test_learning_rates():

@@ -23,6 +23,7 @@ from earmark.frames import FrameGrid
 
 CLASS_ORDERS = ("rounds", "random")
 MOST_DRAWS = 5  # of a class in a round
+N_SORTED = 50  # batches within which clips are sorted by length
 
 
 def pad_batch(clips: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -165,6 +166,36 @@ def class_draws(n_clips: int, class_ratio: int) -> int:
     [1, 2, 4, 5]
     """
     return min(n_clips // class_ratio + 1, MOST_DRAWS) if class_ratio else 1
+
+
+def group_by_length(
+    order: Sequence[int], lengths: Sequence[int], batch_size: int, seed: int, epoch: int
+) -> list[int]:
+    """Return the order of an epoch changed so that the clips of a batch have similar lengths.
+
+    Clips of the next `N_SORTED` batches are sorted by length, and the batches of them shuffled: the
+    same clips in the same part of the epoch, with less padding. An incomplete batch stays the last.
+
+    Args:
+        order: of the clips, from `epoch_order`.
+        lengths: of each clip, in any unit.
+        batch_size: clips per batch.
+        seed: of the training.
+        epoch: its number.
+
+    >>> group_by_length([0, 1, 2, 3, 4], lengths=[9, 15, 9, 15, 9], batch_size=2, seed=0, epoch=0)
+    [0, 2, 1, 3, 4]
+    """
+    rng = np.random.default_rng(combine_seeds(seed, epoch, 1))
+    grouped: list[int] = []
+    for part in split_rows(order, N_SORTED * batch_size):
+        n_full = len(part) - len(part) % batch_size
+        ordered = sorted(part[:n_full], key=lengths.__getitem__)  # stable: of one length as drawn
+        batches = list(split_rows(ordered, batch_size))
+        for at in rng.permutation(len(batches)):
+            grouped += batches[at]
+        grouped += part[n_full:]
+    return grouped
 
 
 def split_rows(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:

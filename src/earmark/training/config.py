@@ -70,6 +70,8 @@ class TrainingConfig:
             min(n // class_ratio + 1, 5). 0 is uniformly.
         class_order: with `balanced`, take the classes in "rounds", each as often as it weighs, or
             draw the class of each clip at "random".
+        group_by_length: put clips of similar length into a batch: less padding, so that an epoch of
+            clips of different lengths takes less time.
         schedule: of the learning rate: "constant", "cosine" (falls to 1 % at max_epochs), "plateau"
             (times `plateau_factor` after every `plateau` epochs without an improvement) or
             "exponential" (times `decay` after every `decay_epochs` epochs).
@@ -144,6 +146,7 @@ class TrainingConfig:
     level_loss_weight: float = 0.0
     contrast_weight: float = 0.0
     kept_rate: float = 0.1
+    group_by_length: bool = False
 
     __repr__ = repr_of_changes
 

@@ -36,6 +36,7 @@ from earmark.data.batches import (
     clip_window,
     combine_seeds,
     epoch_order,
+    group_by_length,
     pool_targets,
     read_batch,
     read_frame_targets,
@@ -253,6 +254,9 @@ class _Trainer:
             hold_statistics(self.model, self.kept)
         targets, how = self.job.train.targets, (config.class_ratio, config.class_order)
         order = epoch_order(targets, config.seed, state.epoch, config.balanced, *how)
+        if config.group_by_length:
+            lengths = [len(self.store[file]) for file in self.job.train.files]
+            order = group_by_length(order, lengths, config.batch_size, config.seed, state.epoch)
         # With more processes than clips in the last batch, one would have nothing to do.
         steps = [
             r for r in split_rows(order, config.batch_size) if len(r) >= self.fabric.world_size

@@ -53,6 +53,7 @@ ADDED: Mapping[str, Mapping[str, Any]] = {
         "level_loss_weight": 0.0,
         "contrast_weight": 0.0,
         "kept_rate": 0.1,
+        "group_by_length": False,
     }
 }
 # Presets that have another name now.
