@@ -132,19 +132,24 @@ def write_results(folder, plan, gain, n_seeds=5, auc=0.95, spread=0.004, only=()
                 scores = {**dict.fromkeys(FROM_TAGS, tuned), "threshold_free": free}
                 parts += [scores, dict.fromkeys(FROM_TAGS, counts)]
             of_valid, counts_of_valid, of_test, counts = parts
+            trained = {"n_epochs": 9, "best_epoch": 7, "seconds": 90.0}
             of_test["valid"] = {"mean_average_precision": 0.9}
             result = RunResult(
-                name, seed, "", of_test, counts, {}, {}, {},
+                name, seed, "", of_test, counts, {}, trained, {},
                 valid_scores=of_valid, valid_counts=counts_of_valid,
             )  # fmt: skip
             key = "".join(x if x.isalnum() else "-" for x in name)
             result.write(folder / f"{key}-seed{seed}.json")
 
 
+LENGTHS = "Event length, procedural sounds"
+
+
 def test_without_results_the_page_says_so(page, tmp_path):
-    assert page.summary(tmp_path) == "No runs yet."
+    assert page.summary(tmp_path) == "No runs yet.\n"
     assert page.effects(tmp_path) == {}
-    assert page.verdict_table(tmp_path).count("\n") == 3  # title and heading
+    for table in (page.verdict_table, page.score_table, page.beyond_table, page.training_table):
+        assert table(tmp_path).count("\n") == 3  # title and heading
     page.draw(tmp_path / "map.png", tmp_path)
     assert not (tmp_path / "map.png").exists()
 
@@ -158,45 +163,46 @@ def test_every_folder_of_the_map_has_a_plan(page):
 def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_were_read(
     page, tmp_path
 ):
-    write_results(tmp_path / "digits-backgrounds", "map", -0.05)
-    write_results(tmp_path / "procedural", "map", 0.0, only=("linear, single",))
-    write_results(tmp_path / "lungs", "map_lungs", 0.1, auc=0.66)
-    write_results(tmp_path / "procedural-length3", "map_lengths", 0.03)
-    write_results(tmp_path / "digits-backgrounds-noise", "map_noise", 0.001, n_seeds=6)
+    write_results(tmp_path / "map" / "digits-backgrounds", "map", -0.05)
+    write_results(tmp_path / "map" / "procedural", "map", 0.0, only=("linear, single",))
+    write_results(tmp_path / "map" / "lungs", "map_lungs", 0.1, auc=0.66)
+    write_results(tmp_path / "map" / "procedural-length3", "map_lengths", 0.03)
+    write_results(tmp_path / "map" / "digits-backgrounds-noise", "map_noise", 0.001, n_seeds=6)
     lines = page.summary(tmp_path).splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("- **digits-backgrounds**: behind by 0.05")
+    assert lines[0].startswith("- **spoken digits**: linear behind by 0.05")
+    assert "; all poolings together behind by 0.05" in lines[0]
     assert lines[0].endswith("65 runs, validation clips.")
-    assert lines[1] == "- **procedural**: not enough runs yet; 5 runs, validation clips."
+    assert lines[1] == "- **procedural sounds**: not enough runs yet. 5 runs, validation clips."
     assert "no verdict, since tags are learned too badly (AUC 0.66)" in lines[2]
     table = page.verdict_table(tmp_path)
-    assert (
-        "| digits-backgrounds | linear, hierarchical minus linear, single | behind by 0.05" in table
-    )
+    assert "| spoken digits | linear, hierarchical minus linear, single | behind by 0.05" in table
     assert "| procedural-length3 | (2, 5, 12) minus single | ahead by 0.03" in table
     assert "| AUC of tags below 0.80 |" in table
     assert "missing 5 %, single | no difference larger than 0.02 F1" in table
+    scores = page.score_table(tmp_path)
+    assert "| spoken digits, validation | linear, hierarchical | 5 | 0.6" in scores
+    assert "| procedural sounds, validation | linear, single | 5 | 0.7" in scores
+    assert "| spoken digits | 65 | 9 | 8 | 0 of 65 | 1.5 |" in page.training_table(tmp_path)
     groups = page.effects(tmp_path)
-    assert list(groups) == ["Kind of data, hierarchical (5, 5, 5)", "Tags", "Event length"]
-    assert list(groups["Event length"]) == [
+    assert list(groups) == ["Kind of data, hierarchical (5, 5, 5)", "Tags", LENGTHS]
+    assert list(groups[LENGTHS]) == [
         f"3 s, {stages}" for stages in ("(5, 5, 5)", "(2, 5, 12)", "(25, 5)", "(3)")
     ]
     assert len(groups["Tags"]) == 6
     of_kinds = groups["Kind of data, hierarchical (5, 5, 5)"]
     assert {
-        "digits-backgrounds, linear",
-        "digits-backgrounds, all poolings",
-        "digits-backgrounds, linear, no GRU",
+        "spoken digits, linear",
+        "spoken digits, all poolings",
+        "spoken digits, linear, no GRU",
     } <= of_kinds.keys()
-    middle, low, high = of_kinds["digits-backgrounds, linear"]
+    middle, low, high = of_kinds["spoken digits, linear"]
     assert low < middle < high < 0
     page.draw(tmp_path / "map.png", tmp_path)
     assert (tmp_path / "map.png").stat().st_size > 10_000
-    (tmp_path / "digits-backgrounds" / TEST_READ).write_text("[]")
+    (tmp_path / "map" / "digits-backgrounds" / TEST_READ).write_text("[]")
     page.load_all.cache_clear()
     assert page.summary(tmp_path).splitlines()[0].endswith("test clips.")
-    after = page.effects(tmp_path)["Kind of data, hierarchical (5, 5, 5)"][
-        "digits-backgrounds, linear"
-    ]
+    after = page.effects(tmp_path)["Kind of data, hierarchical (5, 5, 5)"]["spoken digits, linear"]
     assert after[0] == pytest.approx(-0.05, abs=0.005)
     assert middle == pytest.approx(-0.055, abs=0.005)
