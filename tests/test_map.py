@@ -27,7 +27,7 @@ def kinds(monkeypatch):
 def page(monkeypatch):
     monkeypatch.syspath_prepend(str(REPO))
     monkeypatch.delitem(sys.modules, "docs", raising=False)
-    from docs import map as page
+    from docs import hierarchy as page
 
     return page
 

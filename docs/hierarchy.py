@@ -4,7 +4,7 @@ From benchmarks/results: a data set has the results of a plan, complete or not. 
 the test clips where the plan does not hold them back, or the folder records that they were read,
 and of the validation clips otherwise.
 
-    python -m docs.map            prints the tables and writes docs/images/map.png
+    python -m docs.hierarchy      prints the tables and writes docs/images/map.png
 """
 
 from collections.abc import Iterator, Mapping
