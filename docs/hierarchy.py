@@ -21,6 +21,7 @@ from earmark.experiments.plan_file import read_plan_file
 from earmark.experiments.run import RunResult
 from earmark.experiments.table import METRICS, Comparison, compare_results
 from earmark.metrics.report import TextTable
+from earmark.metrics.run_comparison import RunDifference
 from earmark.metrics.verdict import EQUIVALENCE, LEVEL, Verdict
 from earmark.plots import plot_effects, save
 
@@ -60,6 +61,7 @@ FACTORS: Mapping[str, Mapping[str, str]] = {  # factor -> value -> folder
     "Events per clip, procedural sounds": {str(x): f"map/procedural-events{x}" for x in (1, 3, 8)},
 }
 SCORES = ("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "psds1", "psds2", "map")
+DIFFERENCES = ("f1", "er", "d", "event_f1", "intersection_f1", "map")
 Effects = dict[str, tuple[float, float, float]]
 
 
@@ -140,6 +142,26 @@ def verdict_table(root: Path = RESULTS) -> str:
     ]
     title = f"Differences in F1 with {100 * LEVEL:.0f} % confidence intervals over seeds and clips"
     return TextTable(title, ("data", "pair", "verdict"), tuple(rows)).to_markdown()
+
+
+def difference_table(root: Path = RESULTS) -> str:
+    """Return how the paper's hierarchy changes each score, by data set and pooling function."""
+    rows = []
+    for known in load_all(root).values():
+        for pair, metrics in known.comparison.pairs.items():
+            name = pair.configuration.removesuffix(", hierarchical").removesuffix("(5, 5, 5)")
+            if _is_beyond(known) or name == pair.configuration:
+                continue
+            texts = [_interval(metrics[x]) if x in metrics else "-" for x in DIFFERENCES]
+            title = f"{known.title}, {name}" if name else known.title
+            rows.append((title, str(metrics["f1"].n_runs), *texts))
+    columns = ("data, pooling", "pairs", *(METRICS[x].title for x in DIFFERENCES))
+    title = "Hierarchical (5, 5, 5) minus single-level: mean [95 % confidence interval over seeds]"
+    return TextTable(title, columns, tuple(rows)).to_markdown()
+
+
+def _interval(difference: RunDifference) -> str:
+    return f"{difference.difference:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
 
 
 def score_table(root: Path = RESULTS) -> str:
@@ -248,7 +270,8 @@ def draw(path: Path, root: Path = RESULTS) -> None:
 
 def main() -> None:
     """Print the tables and draw the figure."""
-    print(summary(), verdict_table(), score_table(), beyond_table(), training_table(), sep="\n\n")
+    made = (summary, difference_table, verdict_table, score_table, training_table, beyond_table)
+    print(*(make() for make in made), sep="\n\n")
     draw(IMAGE)
 
 

@@ -148,7 +148,8 @@ LENGTHS = "Event length, procedural sounds"
 def test_without_results_the_page_says_so(page, tmp_path):
     assert page.summary(tmp_path) == "No runs yet.\n"
     assert page.effects(tmp_path) == {}
-    for table in (page.verdict_table, page.score_table, page.beyond_table, page.training_table):
+    tables = (page.verdict_table, page.difference_table, page.score_table, page.training_table)
+    for table in (*tables, page.beyond_table):
         assert table(tmp_path).count("\n") == 3  # title and heading
     page.draw(tmp_path / "map.png", tmp_path)
     assert not (tmp_path / "map.png").exists()
@@ -180,6 +181,10 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     assert "| procedural-length3 | (2, 5, 12) minus single | ahead by 0.03" in table
     assert "| AUC of tags below 0.80 |" in table
     assert "missing 5 %, single | no difference larger than 0.02 F1" in table
+    differences = page.difference_table(tmp_path)
+    assert "| spoken digits, linear | 5 | -0.05" in differences
+    assert "| procedural-length3 | 5 | +0.0" in differences
+    assert "(25, 5)" not in differences
     scores = page.score_table(tmp_path)
     assert "| spoken digits, validation | linear, hierarchical | 5 | 0.6" in scores
     assert "| procedural sounds, validation | linear, single | 5 | 0.7" in scores
