@@ -2,12 +2,16 @@
 
 From benchmarks/results: a data set has the results of a plan, complete or not. Scores are those of
 the test clips where the plan does not hold them back, or the folder records that they were read,
-and of the validation clips otherwise.
+and of the validation clips otherwise. There is no verdict on a pair of configurations
+
+    that has fewer runs than the plan asks for, or
+    of which neither learns tags well enough (`LEAST_AUC`): recognition decides, not pooling, or
+    of which both have an error rate above 1: no output at all would be better.
 
     python -m docs.hierarchy      prints the tables and writes docs/images/map.png
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +20,12 @@ from statistics import median
 from benchmarks.kinds import VARIATIONS
 from docs.results import BENCHMARKS
 from earmark.experiments.compare import TEST_READ, read_results
-from earmark.experiments.configurations import list_pairs, read_configurations
+from earmark.experiments.configurations import (
+    Configuration,
+    Pair,
+    list_pairs,
+    read_configurations,
+)
 from earmark.experiments.plan_file import read_plan_file
 from earmark.experiments.run import RunResult
 from earmark.experiments.table import METRICS, Comparison, compare_results
@@ -27,7 +36,7 @@ from earmark.plots import plot_effects, save
 
 RESULTS = BENCHMARKS / "results"
 IMAGE = Path(__file__).parent / "images" / "map.png"
-LEAST_AUC = 0.80  # of the tags; below, what decides is recognition, not pooling
+LEAST_AUC = 0.80  # of the tags
 HIERARCHY = "hierarchical minus single"
 EARLIER = "pooling"  # scenes of ESC-50, a network without GRU
 KINDS: Mapping[str, str] = {  # folder of a kind of data -> its title
@@ -37,16 +46,19 @@ KINDS: Mapping[str, str] = {  # folder of a kind of data -> its title
     "map/procedural": "procedural sounds",
     "map/lungs": "lung sounds",
 }
-MORE = ("noise", "wide", "beyond")  # further plans on the same data
+SCENES = ("map/esc50", "map/digits-backgrounds", "map/procedural")
+MORE: Mapping[str, str] = {"noise": "noisy tags", "wide": "longer, wider", "beyond": "beyond"}
+OWN_PLANS = {"length": "map_lengths", "clip30": "map_clip30", "clip60": "map_clip60"}
 PLANS: Mapping[str, str] = {  # folder -> plan
-    **{folder: Path(folder).name if folder == EARLIER else "map" for folder in KINDS},
+    EARLIER: "pooling",
+    **dict.fromkeys(SCENES, "map"),
     "map/lungs": "map_lungs",
     **{
-        f"map/{name}": "map_lengths" if "-length" in name else "map_factors"
+        f"map/{name}": next((x for key, x in OWN_PLANS.items() if key in name), "map_factors")
         for name in VARIATIONS
         if f"map/{name}" not in KINDS
     },
-    **{f"{x}-{plan}": f"map_{plan}" for plan in MORE for x in KINDS if "lungs" not in x},
+    **{f"{scenes}-{plan}": f"map_{plan}" for plan in MORE for scenes in SCENES},
     "map/lungs-beyond": "map_lungs_beyond",
 }
 FACTORS: Mapping[str, Mapping[str, str]] = {  # factor -> value -> folder
@@ -62,28 +74,59 @@ FACTORS: Mapping[str, Mapping[str, str]] = {  # factor -> value -> folder
 }
 SCORES = ("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "psds1", "psds2", "map")
 DIFFERENCES = ("f1", "er", "d", "event_f1", "intersection_f1", "map")
-Effects = dict[str, tuple[float, float, float]]
+DRAWN = ("f1", "event_f1", "intersection_f1")
+Effects = dict[str, dict[str, tuple[float, float, float]]]
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """What is known of a folder: its results, the statistics, and how well tags are learned."""
+    """What is known of a folder: its plan, its results and the statistics."""
 
     folder: str
+    plan: Mapping[str, Configuration]
+    settings: Mapping[str, Mapping[str, object]]  # of all configurations, by section
     results: list[RunResult]
     clips: str  # "test" or "validation"
     comparison: Comparison
-    auc: float | None  # the best mean over the runs of a configuration
 
     @property
     def title(self) -> str:
         """How tables name it."""
+        base, _, more = self.folder.rpartition("-")
+        if base in KINDS and more in MORE:
+            return f"{KINDS[base]}, {MORE[more]}"
         return KINDS.get(self.folder, self.folder.removeprefix("map/"))
 
     @property
-    def too_hard(self) -> bool:
-        """Whether tags are learned too badly for a verdict on pooling."""
-        return self.auc is not None and self.auc < LEAST_AUC
+    def n_planned(self) -> int:
+        """How many runs the plan has."""
+        return sum(configuration.seeds for configuration in self.plan.values())
+
+    def refusal(self, pair: Pair) -> str:
+        """Return why there is no verdict on a pair; empty if there is one."""
+        sides = (pair.configuration, pair.baseline)
+        n_done = min(len(self.comparison.seeds.get(name, ())) for name in sides)
+        n_planned = min(self.plan[name].seeds for name in sides)
+        if n_done < n_planned:
+            return f"{n_done} of {n_planned} pairs of runs so far"
+        known = [self.comparison.summaries[name] for name in sides]
+        aucs = [own["auc"].mean for own in known if "auc" in own]
+        if aucs and max(aucs) < LEAST_AUC:
+            return f"no verdict, since tags are learned too badly (AUC {max(aucs):.2f})"
+        rates = [own["er"].mean for own in known]
+        if min(rates) > 1:
+            return f"no verdict, since no output would be better (ER {min(rates):.2f})"
+        return ""
+
+    def verdict(self, pair: Pair) -> Verdict | None:
+        """Return what a pair says, if it may."""
+        name = f"{pair.configuration} minus {pair.baseline}"
+        return None if self.refusal(pair) else self.comparison.verdicts[name]
+
+    def sentence(self, pair: Pair) -> str:
+        """Return the same in words, or why there is none."""
+        verdict = self.verdict(pair)
+        return self.refusal(pair) if verdict is None else verdict.sentence()
 
 
 def load(name: str, root: Path = RESULTS) -> DataSet | None:
@@ -96,9 +139,8 @@ def load(name: str, root: Path = RESULTS) -> DataSet | None:
     is_read = not tree.get("hold_test") or (folder / TEST_READ).exists()
     shown = results if is_read else [result.on_validation() for result in results]
     comparison = compare_results(shown, list_pairs(configurations), tree.get("tuning", "clip"))
-    aucs = [own["auc"].mean for own in comparison.summaries.values() if "auc" in own]
     clips = "test" if is_read else "validation"
-    return DataSet(name, results, clips, comparison, max(aucs, default=None))
+    return DataSet(name, configurations, tree.get("settings", {}), results, clips, comparison)
 
 
 @cache
@@ -107,41 +149,24 @@ def load_all(root: Path = RESULTS) -> dict[str, DataSet]:
     return {name: known for name in PLANS if (known := load(name, root)) is not None}
 
 
-def _kinds(root: Path) -> list[DataSet]:
-    return [known for name, known in load_all(root).items() if name in KINDS]
-
-
 def summary(root: Path = RESULTS) -> str:
-    """Return one line per kind of data: whether the hierarchy helps there, over all poolings."""
+    """Return one line per kind of data: whether the hierarchy helps there, per pooling."""
     lines = []
-    for known in _kinds(root):
-        verdicts = known.comparison.verdicts
-        joint = verdicts.get(f"means per seed: {HIERARCHY}")
-        linear = verdicts.get("linear, hierarchical minus linear, single")
-        if known.too_hard:
-            text = f"no verdict, since tags are learned too badly (AUC {known.auc:.2f})"
-        elif joint is None or linear is None:
-            text = "not enough runs yet"
-        else:
-            text = f"linear {linear.sentence()}; all poolings together {joint.sentence()}"
-        lines.append(f"- **{known.title}**: {text}. {_source(known)}")
+    for name, known in load_all(root).items():
+        if name not in KINDS:
+            continue
+        pairs = [pair for pair in known.comparison.pairs if pair.change == HIERARCHY]
+        parts = [f"{_pooling(pair)} {known.sentence(pair)}" for pair in pairs]
+        n_runs = f"{len(known.results)} of {known.n_planned} runs, {known.clips} clips"
+        lines.append(
+            f"- **{known.title}** ({n_runs}): {'; '.join(parts) or 'no pair of runs yet'}."
+        )
     return "\n".join(lines) + "\n" if lines else "No runs yet.\n"
 
 
-def _source(known: DataSet) -> str:
-    return f"{len(known.results)} runs, {known.clips} clips."
-
-
-def verdict_table(root: Path = RESULTS) -> str:
-    """Return what every pair of every data set says."""
-    rows = [
-        (known.title, pair, "AUC of tags below 0.80" if known.too_hard else verdict.sentence())
-        for known in load_all(root).values()
-        if not _is_beyond(known)
-        for pair, verdict in known.comparison.verdicts.items()
-    ]
-    title = f"Differences in F1 with {100 * LEVEL:.0f} % confidence intervals over seeds and clips"
-    return TextTable(title, ("data", "pair", "verdict"), tuple(rows)).to_markdown()
+def _pooling(pair: Pair) -> str:
+    """Return the pooling function of a pair of the paper's structures; empty if all have one."""
+    return pair.configuration.partition(", ")[0] if "," in pair.baseline else ""
 
 
 def difference_table(root: Path = RESULTS) -> str:
@@ -149,36 +174,58 @@ def difference_table(root: Path = RESULTS) -> str:
     rows = []
     for known in load_all(root).values():
         for pair, metrics in known.comparison.pairs.items():
-            name = pair.configuration.removesuffix(", hierarchical").removesuffix("(5, 5, 5)")
-            if _is_beyond(known) or name == pair.configuration:
+            if not _is_hierarchy(known, pair):
                 continue
             texts = [_interval(metrics[x]) if x in metrics else "-" for x in DIFFERENCES]
-            title = f"{known.title}, {name}" if name else known.title
+            title = ", ".join(filter(None, (known.title, _variant(pair))))
             rows.append((title, str(metrics["f1"].n_runs), *texts))
     columns = ("data, pooling", "pairs", *(METRICS[x].title for x in DIFFERENCES))
     title = "Hierarchical (5, 5, 5) minus single-level: mean [95 % confidence interval over seeds]"
     return TextTable(title, columns, tuple(rows)).to_markdown()
 
 
+def _is_hierarchy(known: DataSet, pair: Pair) -> bool:
+    """Return whether a pair is the paper's hierarchy against single-level pooling."""
+    if known.folder.endswith("-beyond"):
+        return False
+    return "hierarchical" in pair.configuration.split(", ") or pair.configuration == "(5, 5, 5)"
+
+
+def _variant(pair: Pair) -> str:
+    """Return what both sides of such a pair have in common."""
+    parts = pair.configuration.split(", ")
+    return (
+        "" if pair.configuration[0] == "(" else ", ".join(x for x in parts if x != "hierarchical")
+    )
+
+
 def _interval(difference: RunDifference) -> str:
     return f"{difference.difference:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+
+
+def verdict_table(root: Path = RESULTS) -> str:
+    """Return what every pair of every data set says."""
+    rows = [
+        (known.title, f"{pair.configuration} minus {pair.baseline}", known.sentence(pair))
+        for known in load_all(root).values()
+        if not known.folder.endswith("-beyond")
+        for pair in known.comparison.pairs
+    ]
+    title = f"Differences in F1 with {100 * LEVEL:.0f} % confidence intervals over seeds and clips"
+    return TextTable(title, ("data", "pair", "verdict"), tuple(rows)).to_markdown()
 
 
 def score_table(root: Path = RESULTS) -> str:
     """Return the mean scores of every configuration of the map."""
     known = [own for own in load_all(root).values()
-             if own.folder != EARLIER and not _is_beyond(own)]  # fmt: skip
+             if own.folder != EARLIER and not own.folder.endswith("-beyond")]  # fmt: skip
     return _scores("Mean over seeds", known)
 
 
 def beyond_table(root: Path = RESULTS) -> str:
     """Return the mean scores of the candidates beyond the paper."""
-    known = [own for own in load_all(root).values() if _is_beyond(own)]
+    known = [own for own in load_all(root).values() if own.folder.endswith("-beyond")]
     return _scores("Candidates beyond the paper, mean over seeds", known)
-
-
-def _is_beyond(known: DataSet) -> bool:
-    return known.folder.endswith("-beyond")
 
 
 def _scores(title: str, data: list[DataSet]) -> str:
@@ -197,75 +244,73 @@ def _scores(title: str, data: list[DataSet]) -> str:
 
 
 def training_table(root: Path = RESULTS) -> str:
-    """Return how long the runs were trained, by data set."""
+    """Return how long the runs were trained, by data set and configuration."""
     rows = []
     for known in load_all(root).values():
-        trained = [result.training for result in known.results if "n_epochs" in result.training]
-        if known.folder == EARLIER or not trained:
-            continue
-        epochs, best, seconds = (
-            median(own[name] for own in trained) for name in ("n_epochs", "best_epoch", "seconds")
-        )
-        longest = max(own["n_epochs"] for own in trained)
-        at_end = sum(own["best_epoch"] == longest - 1 for own in trained)
-        rows.append(
-            (
-                known.title,
-                str(len(trained)),
-                f"{epochs:g}",
-                f"{best + 1:g}",
-                f"{at_end} of {len(trained)}",
-                f"{seconds / 60:.1f}",
+        by_name: dict[str, list[Mapping[str, float]]] = {}
+        for result in known.results:
+            if known.folder != EARLIER and "n_epochs" in result.training:
+                by_name.setdefault(result.configuration, []).append(result.training)
+        for name, trained in by_name.items():
+            most = _max_epochs(known, name)
+            epochs, best, seconds = (
+                median(own[x] for own in trained) for x in ("n_epochs", "best_epoch", "seconds")
             )
-        )
+            at_end = sum(own["best_epoch"] == most - 1 for own in trained)
+            counts = (f"{epochs:g}", f"{best + 1:g}", f"{at_end} of {len(trained)}")
+            rows.append((known.title, name, str(most), *counts, f"{seconds / 60:.1f}"))
     columns = (
-        "data",
-        "runs",
-        "epochs, median",
-        "best epoch, median",
-        "best is the last possible",
-        "minutes, median",
+        *("data", "configuration", "epochs at most", "epochs, median", "best epoch, median"),
+        *("still rising at the end", "minutes, median"),
     )
     return TextTable("How long the runs were trained", columns, tuple(rows)).to_markdown()
 
 
+def _max_epochs(known: DataSet, name: str) -> int:
+    own = known.plan[name].settings.get("training", {})
+    return int(own.get("max_epochs", known.settings["training"]["max_epochs"]))
+
+
 def effects(root: Path = RESULTS) -> dict[str, Effects]:
-    """Return factor -> name -> difference in F1 and the ends of its interval, of what is known."""
+    """Return factor -> name -> score -> difference and the ends of its interval, of all verdicts.
+
+    The interval of F1 is over seeds and clips, that of the others over seeds.
+    """
     known = load_all(root)
     groups: dict[str, Effects] = {"Kind of data, hierarchical (5, 5, 5)": {}, "Tags": {}}
     of_kinds, of_tags = groups.values()
     for name, own in known.items():
-        for pair, verdict in own.comparison.verdicts.items():
-            if name in KINDS and HIERARCHY in pair and "no GRU" not in pair:
-                of_kinds[f"{own.title}, all poolings"] = _ends(verdict)
-            elif name in KINDS and ", hierarchical minus" in pair:
-                of_kinds[f"{own.title}, {pair.split(',')[0]}"] = _ends(verdict)
-            elif name in KINDS and "hierarchical, no GRU minus" in pair:
-                of_kinds[f"{own.title}, linear, no GRU"] = _ends(verdict)
-            elif PLANS[name] == "map_noise" and HIERARCHY not in pair:
-                kind = KINDS[name.removesuffix("-noise")]
-                of_tags[f"{kind}, {pair.split(',')[0]}"] = _ends(verdict)
+        of_group = of_tags if PLANS[name] == "map_noise" else of_kinds
+        if name not in KINDS and PLANS[name] not in ("map_noise", "map_wide"):
+            continue
+        for pair in own.comparison.pairs:
+            if _is_hierarchy(own, pair) and not own.refusal(pair):
+                of_group[f"{own.title}, {_variant(pair)}"] = _intervals(own, pair)
     for factor, values in FACTORS.items():
         groups[factor] = {
-            f"{value}, {pair.removesuffix(' minus single')}": _ends(verdict)
+            f"{value}, {pair.configuration}": _intervals(known[folder], pair)
             for value, folder in values.items()
-            for pair, verdict in _stages(known.get(folder))
+            if folder in known
+            for pair in known[folder].comparison.pairs
+            if not known[folder].refusal(pair)
         }
     return {title: own for title, own in groups.items() if own}
 
 
-def _stages(known: DataSet | None) -> Iterator[tuple[str, Verdict]]:
-    return iter(() if known is None else known.comparison.verdicts.items())
-
-
-def _ends(verdict: Verdict) -> tuple[float, float, float]:
-    return verdict.effect.difference, *verdict.effect.interval(LEVEL)
+def _intervals(known: DataSet, pair: Pair) -> dict[str, tuple[float, float, float]]:
+    metrics = known.comparison.pairs[pair]
+    found = {METRICS[x].title: (metrics[x].difference, metrics[x].low, metrics[x].high)
+             for x in DRAWN if x in metrics}  # fmt: skip
+    if verdict := known.verdict(pair):
+        effect = verdict.effect
+        found[METRICS["f1"].title] = (effect.difference, *effect.interval(LEVEL))
+    return found
 
 
 def draw(path: Path, root: Path = RESULTS) -> None:
     """Draw all effects, if there are any."""
     if groups := effects(root):
-        save(plot_effects(groups, EQUIVALENCE, "F1, hierarchical minus single-level pooling"), path)
+        save(plot_effects(groups, EQUIVALENCE), path)
 
 
 def main() -> None:

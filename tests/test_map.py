@@ -113,7 +113,7 @@ class TestData:
         assert sorted(tested) == sorted(files)
 
 
-def write_results(folder, plan, gain, n_seeds=5, auc=0.95, spread=0.004, only=()):
+def write_results(folder, plan, gain, n_seeds=5, auc=0.95, only=(), error_rate=0.5):
     """Write results of a plan whose hierarchies have another F1, on test and validation clips."""
     rng = np.random.default_rng(0)
     for name in read_configurations(REPO / "benchmarks" / f"{plan}.toml"):
@@ -123,11 +123,11 @@ def write_results(folder, plan, gain, n_seeds=5, auc=0.95, spread=0.004, only=()
         for seed in range(n_seeds):
             parts = []
             for more in (0.1, 0.0):  # validation scores are higher
-                f1 = 0.6 + more + better * (1 + more) + rng.normal(0, spread)
+                f1 = 0.6 + more + better * (1 + more) + rng.normal(0, 0.004)
                 counts = {"tp": [6] * 50, "fp": [4] * 50, "fn": [4] * 50, "errors": [4] * 50}
                 names = ("error_rate", "substitution_rate", "deletion_rate", "insertion_rate")
                 names += ("precision", "recall", "event_f_measure")
-                tuned = dict.fromkeys(names, 0.5) | {"f_measure": f1}
+                tuned = dict.fromkeys(names, 0.5) | {"f_measure": f1, "error_rate": error_rate}
                 free = {"psds1": 0.3, "mean_average_precision": 0.9, "mean_roc_auc": auc}
                 scores = {**dict.fromkeys(FROM_TAGS, tuned), "threshold_free": free}
                 parts += [scores, dict.fromkeys(FROM_TAGS, counts)]
@@ -165,21 +165,24 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     page, tmp_path
 ):
     write_results(tmp_path / "map" / "digits-backgrounds", "map", -0.05)
-    write_results(tmp_path / "map" / "procedural", "map", 0.0, only=("linear, single",))
+    of_procedural = tmp_path / "map" / "procedural"
+    write_results(of_procedural, "map", 0.0, only=("linear, single",))
+    write_results(of_procedural, "map", 0.0, n_seeds=3, only=("linear, hierarchical",))
     write_results(tmp_path / "map" / "lungs", "map_lungs", 0.1, auc=0.66)
     write_results(tmp_path / "map" / "procedural-length3", "map_lengths", 0.03)
     write_results(tmp_path / "map" / "digits-backgrounds-noise", "map_noise", 0.001, n_seeds=6)
     lines = page.summary(tmp_path).splitlines()
     assert len(lines) == 3
-    assert lines[0].startswith("- **spoken digits**: linear behind by 0.05")
-    assert "; all poolings together behind by 0.05" in lines[0]
-    assert lines[0].endswith("65 runs, validation clips.")
-    assert lines[1] == "- **procedural sounds**: not enough runs yet. 5 runs, validation clips."
-    assert "no verdict, since tags are learned too badly (AUC 0.66)" in lines[2]
+    start = "- **spoken digits** (65 of 62 runs, validation clips): linear behind by 0.05"
+    assert lines[0].startswith(start)
+    assert "; attention behind by 0.05" in lines[0]
+    title = "- **procedural sounds** (8 of 62 runs, validation clips)"
+    assert lines[1] == f"{title}: linear 3 of 5 pairs of runs so far."
+    assert "linear no verdict, since tags are learned too badly (AUC 0.66)" in lines[2]
     table = page.verdict_table(tmp_path)
     assert "| spoken digits | linear, hierarchical minus linear, single | behind by 0.05" in table
     assert "| procedural-length3 | (2, 5, 12) minus single | ahead by 0.03" in table
-    assert "| AUC of tags below 0.80 |" in table
+    assert "| no verdict, since tags are learned too badly (AUC 0.66) |" in table
     assert "missing 5 %, single | no difference larger than 0.02 F1" in table
     differences = page.difference_table(tmp_path)
     assert "| spoken digits, linear | 5 | -0.05" in differences
@@ -188,7 +191,9 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     scores = page.score_table(tmp_path)
     assert "| spoken digits, validation | linear, hierarchical | 5 | 0.6" in scores
     assert "| procedural sounds, validation | linear, single | 5 | 0.7" in scores
-    assert "| spoken digits | 65 | 9 | 8 | 0 of 65 | 1.5 |" in page.training_table(tmp_path)
+    trained = page.training_table(tmp_path)
+    assert "| spoken digits | linear, single | 16 | 9 | 8 | 0 of 5 | 1.5 |" in trained
+    assert "| lung sounds | linear, single | 8 | 9 | 8 | 5 of 5 | 1.5 |" in trained
     groups = page.effects(tmp_path)
     assert list(groups) == ["Kind of data, hierarchical (5, 5, 5)", "Tags", LENGTHS]
     assert list(groups[LENGTHS]) == [
@@ -196,18 +201,23 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     ]
     assert len(groups["Tags"]) == 6
     of_kinds = groups["Kind of data, hierarchical (5, 5, 5)"]
-    assert {
-        "spoken digits, linear",
-        "spoken digits, all poolings",
-        "spoken digits, linear, no GRU",
-    } <= of_kinds.keys()
-    middle, low, high = of_kinds["spoken digits, linear"]
+    kinds = ("linear", "exp", "attention", "linear, no GRU")  # and nothing of the others
+    assert list(of_kinds) == [f"spoken digits, {kind}" for kind in kinds]
+    assert of_kinds["spoken digits, linear"].keys() == {"F1", "event F1"}
+    middle, low, high = of_kinds["spoken digits, linear"]["F1"]
     assert low < middle < high < 0
     page.draw(tmp_path / "map.png", tmp_path)
     assert (tmp_path / "map.png").stat().st_size > 10_000
     (tmp_path / "map" / "digits-backgrounds" / TEST_READ).write_text("[]")
     page.load_all.cache_clear()
-    assert page.summary(tmp_path).splitlines()[0].endswith("test clips.")
+    assert "(65 of 62 runs, test clips)" in page.summary(tmp_path)
     after = page.effects(tmp_path)["Kind of data, hierarchical (5, 5, 5)"]["spoken digits, linear"]
-    assert after[0] == pytest.approx(-0.05, abs=0.005)
+    assert after["F1"][0] == pytest.approx(-0.05, abs=0.005)
     assert middle == pytest.approx(-0.055, abs=0.005)
+
+
+def test_there_is_no_verdict_where_no_output_would_be_better(page, tmp_path):
+    write_results(tmp_path / "map" / "procedural", "map", 0.1, error_rate=1.5)
+    page.load_all.cache_clear()
+    assert "no verdict, since no output would be better (ER 1.50)" in page.summary(tmp_path)
+    assert page.effects(tmp_path) == {}

@@ -2,11 +2,17 @@
 
 import math
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from earmark.errors import EarmarkError
 from earmark.formats.events import Event
+from earmark.formats.scores import ScoreTable
+from earmark.metrics.event_criteria import IntersectionCriterion
 from earmark.metrics.intersection import intersection_f_measures
+from earmark.metrics.stacked_scores import stack_scores
 
 LABELS = ["cat", "dog"]
 
@@ -70,6 +76,43 @@ def test_an_event_in_two_pieces_is_found_and_an_event_ten_times_too_long_is_not(
     assert intersection_f_measures(reference, pieces, LABELS)["f_measure"] == 1
     long = {"a.wav": [Event(0, 40, "dog")]}
     assert intersection_f_measures(reference, long, LABELS)["f_measure"] == 0
+
+
+def test_events_before_zero_count_and_classes_that_are_not_asked_for_are_refused():
+    reference = {"a.wav": [Event(-1, 1, "dog")]}
+    estimate = {"a.wav": [Event(-0.5, 1, "dog")]}
+    assert intersection_f_measures(reference, estimate)["f_measure"] == 1
+    with pytest.raises(EarmarkError, match="dog"):
+        intersection_f_measures(reference, estimate, ["cat"])
+
+
+def test_an_event_of_length_0_is_found_by_any_detection_of_its_class_in_its_file():
+    reference = {"a.wav": [Event(3, 3, "dog")], "b.wav": [Event(3, 3, "dog")]}
+    estimate = {"a.wav": [Event(5, 6, "dog")], "b.wav": [Event(5, 6, "cat")]}
+    assert intersection_f_measures(reference, estimate, LABELS)["recall"] == 0.5
+
+
+@settings(max_examples=100, deadline=None)
+@given(files, files, st.sampled_from([0.3, 0.5, 0.7]), st.sampled_from([0.3, 0.5, 0.7]))
+def test_it_is_what_the_criterion_of_psds_counts(reference, estimate, dtc, gtc):
+    """`IntersectionCriterion` agrees with sed_scores_eval; scores are 1 within events."""
+    edges = np.arange(0, 9, 0.25)
+    table = {}
+    for file in reference:
+        scores = np.zeros((len(edges) - 1, len(LABELS)))
+        for event in estimate.get(file, ()):
+            inside = (edges[:-1] >= event.onset) & (edges[1:] <= event.offset)
+            scores[inside, LABELS.index(event.label)] = 1.0
+        table[file] = (edges, scores)
+    criterion = IntersectionCriterion(dtc, gtc)
+    stacked = criterion.prepare(stack_scores(reference, ScoreTable(LABELS, table)))
+    deltas = criterion.count_deltas(stacked)
+    tp, fp, _ = deltas.values[:, deltas.score > 0].sum(axis=1)
+    scores = intersection_f_measures(reference, estimate, LABELS, dtc=dtc, gtc=gtc)
+    if tp + fp:
+        assert math.isclose(scores["precision"], tp / (tp + fp))
+    if stacked.n_events().sum():
+        assert math.isclose(scores["recall"], tp / stacked.n_events().sum())
 
 
 def test_nothing_detected_is_undefined_or_zero():

@@ -49,37 +49,46 @@ def plot_runs(values: Mapping[str, Mapping[str, Sequence[float]]]) -> "Figure":
 
 
 def plot_effects(
-    groups: Mapping[str, Mapping[str, tuple[float, float, float]]], limit: float, label: str
+    groups: Mapping[str, Mapping[str, Mapping[str, tuple[float, float, float]]]], limit: float
 ) -> "Figure":
-    """Plot differences with their confidence intervals, one panel per group, below each other.
+    """Plot differences with their confidence intervals: a row per group, a column per score.
 
     Args:
-        groups: title -> name -> difference, and the ends of its interval.
+        groups: title -> name -> score -> difference, and the ends of its interval; a name may lack
+            a score.
         limit: differences within ± this are called none, and are shaded.
-        label: of the horizontal axis.
 
-    >>> effects = {"(5, 5, 5)": (-0.05, -0.07, -0.03), "(3)": (0.01, -0.01, 0.03)}
-    >>> figure = plot_effects({"events of 1 s": effects}, 0.02, "difference in F1")
+    >>> effects = {"(5, 5, 5)": {"F1": (-0.05, -0.07, -0.03)}, "(3)": {"F1": (0.01, -0.01, 0.03)}}
+    >>> figure = plot_effects({"events of 1 s": effects}, 0.02)
     >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
     ['(5, 5, 5)', '(3)']
     """
     heights = [len(effects) for effects in groups.values()]
-    figure = new_figure(figsize=(7, 0.8 + 0.45 * len(groups) + 0.24 * sum(heights)))
+    rows = [own for effects in groups.values() for own in effects.values()]
+    scores = list(dict.fromkeys(score for own in rows for score in own))
+    size = (3.4 + 3 * len(scores), 0.8 + 0.45 * len(groups) + 0.24 * sum(heights))
+    figure = new_figure(figsize=size)
+    ratios = {"height_ratios": heights}
     panels = figure.subplots(
-        len(groups), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
-    )[:, 0]
-    for axes, (title, effects) in zip(panels, groups.items(), strict=True):
-        axes.axvspan(-limit, limit, color=INK, alpha=0.08, lw=0)
-        axes.axvline(0, color=INK, lw=0.8)
-        for row, (middle, low, high) in enumerate(effects.values()):
-            colour = BLUE if low > 0 else RED if high < 0 else INK
-            axes.plot([low, high], [row, row], color=colour, lw=1.5)
-            axes.plot(middle, row, "o", color=colour, markersize=4)
-        axes.set_yticks(range(len(effects)), [plain_text(name) for name in effects])
-        axes.set_ylim(len(effects) - 0.5, -0.5)
-        axes.set_title(plain_text(title), loc="left", fontsize="medium")
-        axes.grid(axis="x", alpha=0.3)
-    panels[-1].set_xlabel(label)
+        len(groups), len(scores), sharex="col", sharey="row", squeeze=False, gridspec_kw=ratios
+    )
+    for line, (title, effects) in zip(panels, groups.items(), strict=True):
+        for axes, score in zip(line, scores, strict=True):
+            axes.axvspan(-limit, limit, color=INK, alpha=0.08, lw=0)
+            axes.axvline(0, color=INK, lw=0.8)
+            for row, own in enumerate(effects.values()):
+                if score not in own:
+                    continue
+                middle, low, high = own[score]
+                colour = BLUE if low > 0 else RED if high < 0 else INK
+                axes.plot([low, high], [row, row], color=colour, lw=1.5)
+                axes.plot(middle, row, "o", color=colour, markersize=4)
+            axes.grid(axis="x", alpha=0.3)
+        line[0].set_yticks(range(len(effects)), [plain_text(name) for name in effects])
+        line[0].set_ylim(len(effects) - 0.5, -0.5)
+        line[0].set_title(plain_text(title), loc="left", fontsize="medium")
+    for axes, score in zip(panels[-1], scores, strict=True):
+        axes.set_xlabel(plain_text(score))
     return figure
 
 
