@@ -47,7 +47,7 @@ KINDS: Mapping[str, str] = {  # folder of a kind of data -> its title
     "map/lungs": "lung sounds",
 }
 SCENES = ("map/esc50", "map/digits-backgrounds", "map/procedural")
-MORE: Mapping[str, str] = {"noise": "noisy tags", "wide": "longer, wider", "beyond": "beyond"}
+MORE: Mapping[str, str] = {"noise": ", noisy tags", "wide": "", "beyond": ", beyond"}
 OWN_PLANS = {"length": "map_lengths", "clip30": "map_clip30", "clip60": "map_clip60"}
 PLANS: Mapping[str, str] = {  # folder -> plan
     EARLIER: "pooling",
@@ -72,8 +72,11 @@ FACTORS: Mapping[str, Mapping[str, str]] = {  # factor -> value -> folder
     },
     "Events per clip, procedural sounds": {str(x): f"map/procedural-events{x}" for x in (1, 3, 8)},
 }
-SCORES = ("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "psds1", "psds2", "map")
-DIFFERENCES = ("f1", "er", "d", "event_f1", "intersection_f1", "map")
+SCORES = (
+    *("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "length_ratio"),
+    *("psds1", "psds2", "map", "auc"),
+)
+DIFFERENCES = ("f1", "er", "event_f1", "intersection_f1", "length_ratio", "map")
 DRAWN = ("f1", "event_f1", "intersection_f1")
 Effects = dict[str, dict[str, tuple[float, float, float]]]
 
@@ -94,7 +97,7 @@ class DataSet:
         """How tables name it."""
         base, _, more = self.folder.rpartition("-")
         if base in KINDS and more in MORE:
-            return f"{KINDS[base]}, {MORE[more]}"
+            return f"{KINDS[base]}{MORE[more]}"
         return KINDS.get(self.folder, self.folder.removeprefix("map/"))
 
     @property
@@ -234,12 +237,12 @@ def _scores(title: str, data: list[DataSet]) -> str:
             f"{known.title}, {known.clips}",
             name,
             str(len(known.comparison.seeds[name])),
-            *(f"{own[x].mean:.3f}" if x in own else "-" for x in (*SCORES, "auc")),
+            *(f"{own[x].mean:.3f}" if x in own else "-" for x in SCORES),
         )
         for known in data
         for name, own in known.comparison.summaries.items()
     ]
-    columns = ("data", "configuration", "runs", *(METRICS[x].title for x in (*SCORES, "auc")))
+    columns = ("data", "configuration", "runs", *(METRICS[x].title for x in SCORES))
     return TextTable(title, columns, tuple(rows)).to_markdown()
 
 

@@ -6,6 +6,7 @@ some. Where clips have tags only, what needs their events is left out.
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from statistics import median
 
 from earmark.formats.events import Event
 from earmark.formats.scores import ScoreTable
@@ -88,7 +89,33 @@ def score_estimate(
     scores["intersection_f_measure"] = intersection_f_measures(
         reference, estimate, labels, empty_as_zero=True
     )["f_measure"]
+    scores["length_ratio"] = length_ratio(reference, estimate)
     errors = segments.substitutions + segments.deletions + segments.insertions
     tables = {"tp": segments.tp, "fp": segments.fp, "fn": segments.fn}
     counts = {name: table.sum(axis=1).tolist() for name, table in tables.items()}
     return scores, counts | {"errors": errors.tolist()}
+
+
+def length_ratio(
+    reference: Mapping[str, Sequence[Event]], estimate: Mapping[str, Sequence[Event]]
+) -> float:
+    """Return how long detected events are: the median length of what is detected of an event.
+
+    Per reference event that is detected, the length of all estimates of its class that overlap it
+    is divided by its own length: 1 is right, above is too long, below too short; 0 if no event is
+    detected. Estimates that overlap several events count for each.
+
+    >>> reference = {"a.wav": [Event(1.0, 2.0, "dog"), Event(5.0, 6.0, "dog")]}
+    >>> length_ratio(reference, {"a.wav": [Event(0.5, 2.0, "dog"), Event(8.0, 9.0, "dog")]})
+    1.5
+    """
+    ratios = []
+    for file, events in reference.items():
+        found = estimate.get(file, ())
+        for event in events:
+            own = [x for x in found if x.label == event.label
+                   and x.onset < event.offset and x.offset > event.onset]  # fmt: skip
+            if own and event.offset > event.onset:
+                length = sum(x.offset - x.onset for x in own)
+                ratios.append(length / (event.offset - event.onset))
+    return median(ratios) if ratios else 0.0

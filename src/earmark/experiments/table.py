@@ -71,6 +71,7 @@ METRICS = {
     "event_f1": Metric("event F1", "tuned", "event_f_measure"),
     "wide_event_f1": Metric("event F1, 0.5 s", "tuned", "wide_event_f_measure", optional=True),
     "intersection_f1": Metric("intersection F1", "tuned", "intersection_f_measure", optional=True),
+    "length_ratio": Metric("length ratio", "tuned", "length_ratio", inf, optional=True),
     "psds1": Metric("PSDS1", "threshold_free", "psds1"),
     "psds2": Metric("PSDS2", "threshold_free", "psds2", optional=True),
     "map": Metric("mAP", "threshold_free", "mean_average_precision"),
