@@ -11,7 +11,7 @@ and of the validation clips otherwise. There is no verdict on a pair of configur
     python -m docs.hierarchy      prints the tables and writes docs/images/map.png
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ from earmark.plots import plot_effects, save
 RESULTS = BENCHMARKS / "results"
 IMAGE = Path(__file__).parent / "images" / "map.png"
 LEAST_AUC = 0.80  # of the tags
+NOTHING = "No runs yet.\n"
 HIERARCHY = "hierarchical minus single"
 EARLIER = "pooling"  # scenes of ESC-50, a network without GRU
 KINDS: Mapping[str, str] = {  # folder of a kind of data -> its title
@@ -164,7 +165,7 @@ def summary(root: Path = RESULTS) -> str:
         lines.append(
             f"- **{known.title}** ({n_runs}): {'; '.join(parts) or 'no pair of runs yet'}."
         )
-    return "\n".join(lines) + "\n" if lines else "No runs yet.\n"
+    return "\n".join(lines) + "\n" if lines else NOTHING
 
 
 def _pooling(pair: Pair) -> str:
@@ -184,7 +185,7 @@ def difference_table(root: Path = RESULTS) -> str:
             rows.append((title, str(metrics["f1"].n_runs), *texts))
     columns = ("data, pooling", "pairs", *(METRICS[x].title for x in DIFFERENCES))
     title = "Hierarchical (5, 5, 5) minus single-level: mean [95 % confidence interval over seeds]"
-    return TextTable(title, columns, tuple(rows)).to_markdown()
+    return _table(title, columns, rows)
 
 
 def _is_hierarchy(known: DataSet, pair: Pair) -> bool:
@@ -215,7 +216,7 @@ def verdict_table(root: Path = RESULTS) -> str:
         for pair in known.comparison.pairs
     ]
     title = f"Differences in F1 with {100 * LEVEL:.0f} % confidence intervals over seeds and clips"
-    return TextTable(title, ("data", "pair", "verdict"), tuple(rows)).to_markdown()
+    return _table(title, ("data", "pair", "verdict"), rows)
 
 
 def score_table(root: Path = RESULTS) -> str:
@@ -243,7 +244,7 @@ def _scores(title: str, data: list[DataSet]) -> str:
         for name, own in known.comparison.summaries.items()
     ]
     columns = ("data", "configuration", "runs", *(METRICS[x].title for x in SCORES))
-    return TextTable(title, columns, tuple(rows)).to_markdown()
+    return _table(title, columns, rows)
 
 
 def training_table(root: Path = RESULTS) -> str:
@@ -266,7 +267,12 @@ def training_table(root: Path = RESULTS) -> str:
         *("data", "configuration", "epochs at most", "epochs, median", "best epoch, median"),
         *("still rising at the end", "minutes, median"),
     )
-    return TextTable("How long the runs were trained", columns, tuple(rows)).to_markdown()
+    return _table("How long the runs were trained", columns, rows)
+
+
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    table = TextTable(title, tuple(columns), tuple(map(tuple, rows)))
+    return table.to_markdown() if rows else NOTHING
 
 
 def _max_epochs(known: DataSet, name: str) -> int:
