@@ -17,7 +17,9 @@ and test tables are never noisy.
 Made only by name: variations of the scenes, such as `digits-backgrounds`, digits over recordings
 of wind, rain and others besides noise, or `digits-clip30` (kind_variations.toml), and
 `lungs-folds`, five-fold: folders fold0 to fold4, in each of which another fifth of the patients is
-the test, the next one the validation, and the others the training.
+the test, the next one the validation, and the others the training. Its recordings are whitened:
+what a patient's body, the stethoscope and the room do to a whole recording says little about when
+a sound happens, and networks take it for the sound.
 """
 
 import argparse
@@ -26,7 +28,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from earmark.audio.decode import read_audio
+from earmark.audio.encode import write_audio
 from earmark.config import build, read_toml
 from earmark.formats.events import read_events, write_events
 from earmark.formats.tables import read_table
@@ -43,6 +48,8 @@ LUNG_FOLDS: Mapping[str, Sequence[str]] = {
     "test": ("5",),
 }
 N_FOLDS = 5
+LUNG_BAND = (40.0, 2700.0)  # Hz; breath, crackles and wheezes
+LUNG_LEVEL = 0.02  # root of the median power of a whitened recording; only knocks are clipped
 KINDS = (*SCENES, "lungs")
 WITH_NOISE = (*SCENES, "digits-backgrounds")  # whose tags also come with noise
 NOISE = {f"{how}{percent}": (how, percent) for how in ("missing", "wrong")
@@ -128,8 +135,16 @@ def add_noise(
     return noisy
 
 
-def write_lungs(source: Path, out: Path, folds: Mapping[str, Sequence[str]] = LUNG_FOLDS) -> None:
-    """Write tables of the lung sounds per set; `audio` is a link to the recordings."""
+def write_lungs(
+    source: Path,
+    out: Path,
+    folds: Mapping[str, Sequence[str]] = LUNG_FOLDS,
+    audio: Path | None = None,
+) -> None:
+    """Write tables of the lung sounds per set; `audio` is a link to the recordings.
+
+    These are those of the source by default.
+    """
     if (out / "test" / "strong.tsv").exists():  # written last
         return
     table = read_table(source / "clips.tsv")
@@ -141,7 +156,7 @@ def write_lungs(source: Path, out: Path, folds: Mapping[str, Sequence[str]] = LU
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "audio").exists():
-            (folder / "audio").symlink_to(source / "audio")
+            (folder / "audio").symlink_to((audio or source / "audio").resolve())
         files = [file for file in tags if fold_of[file] in wanted]
         write_tags(folder / "weak.tsv", {f: set(tags[f]) & set(LUNG_CLASSES) for f in files})
         own = {f: [e for e in events.get(f, ()) if e.label in LUNG_CLASSES] for f in files}
@@ -149,13 +164,51 @@ def write_lungs(source: Path, out: Path, folds: Mapping[str, Sequence[str]] = LU
 
 
 def write_lung_folds(source: Path, out: Path) -> None:
-    """Write the lung sounds five-fold, and one link to the recordings for all folds."""
+    """Write the lung sounds five-fold, and one folder of whitened recordings for all folds."""
+    audio = out / "audio"
+    audio.mkdir(parents=True, exist_ok=True)
+    for path in sorted((source / "audio").iterdir()):
+        if not (audio / path.name).exists():
+            waveform, sample_rate = read_audio(path)
+            write_audio(audio / path.name, whiten(waveform, sample_rate), sample_rate)
     numbers = [str(number) for number in range(1, N_FOLDS + 1)]
     for fold in range(N_FOLDS):
         test, valid, *train = numbers[fold:] + numbers[:fold]
-        write_lungs(source, out / f"fold{fold}", {"train": train, "valid": [valid], "test": [test]})
-    if not (out / "audio").exists():
-        (out / "audio").symlink_to(source / "audio")
+        folds = {"train": train, "valid": [valid], "test": [test]}
+        write_lungs(source, out / f"fold{fold}", folds, audio)
+
+
+def whiten(waveform: NDArray[np.float32], sample_rate: int) -> NDArray[np.float32]:
+    """Return a recording whose spectrum, over its whole length, is flat within `LUNG_BAND`.
+
+    The spectrum is the geometric mean over frames of 50 ms, smoothed over seven bins, so that a
+    sound that comes and goes stays; what is outside the band is removed. Samples keep their times;
+    the median of their power is the same for all recordings.
+
+    >>> rng = np.random.default_rng(0)
+    >>> low = np.convolve(rng.normal(size=16000), np.ones(16) / 16, "same").astype(np.float32)
+    >>> power = np.abs(np.fft.rfft(whiten(low, 8000))) ** 2
+    >>> bool(0.8 < power[400:2000].mean() / power[2000:5000].mean() < 1.25)
+    True
+    """
+    hop = sample_rate // 40
+    length = 2 * hop
+    n_frames = -(-len(waveform) // hop) + 1
+    padded = np.zeros((n_frames + 1) * hop)
+    padded[hop : hop + len(waveform)] = waveform
+    window = np.hanning(length + 1)[:-1] ** 0.5  # applied twice; the squares add up to 1
+    frames = np.lib.stride_tricks.sliding_window_view(padded, length)[::hop]
+    spectra = np.fft.rfft(frames * window)
+    smoother = np.hanning(9)[1:-1] / np.hanning(9).sum()
+    level = np.log(np.abs(spectra) ** 2 + 1e-9).mean(axis=0)
+    level = np.convolve(np.pad(level, 3, mode="edge"), smoother, "valid")
+    frequencies = np.fft.rfftfreq(length, 1 / sample_rate)
+    inside = (frequencies >= LUNG_BAND[0]) & (frequencies <= LUNG_BAND[1])
+    whitened = np.fft.irfft(spectra * np.where(inside, np.exp(-level / 2), 0.0), n=length) * window
+    halves = np.zeros((2, n_frames + 1, hop))  # each frame's first and second half, where they lie
+    halves[0, :-1], halves[1, 1:] = whitened[:, :hop], whitened[:, hop:]
+    result = halves.sum(axis=0).reshape(-1)[hop : hop + len(waveform)]
+    return (LUNG_LEVEL * result / np.sqrt(np.median(result**2) + 1e-12)).astype(np.float32)
 
 
 if __name__ == "__main__":

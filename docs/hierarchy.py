@@ -107,7 +107,7 @@ class DataSet:
         return sum(configuration.seeds for configuration in self.plan.values())
 
     def refusal(self, pair: Pair) -> str:
-        """Return why there is no verdict on a pair; empty if there is one."""
+        """Return why a pair has no verdict, and what was measured; empty if it has one."""
         sides = (pair.configuration, pair.baseline)
         n_done = min(len(self.comparison.seeds.get(name, ())) for name in sides)
         n_planned = min(self.plan[name].seeds for name in sides)
@@ -115,22 +115,24 @@ class DataSet:
             return f"{n_done} of {n_planned} pairs of runs so far"
         known = [self.comparison.summaries[name] for name in sides]
         aucs = [own["auc"].mean for own in known if "auc" in own]
-        if aucs and max(aucs) < LEAST_AUC:
-            return f"no verdict, since tags are learned too badly (AUC {max(aucs):.2f})"
+        reason = ""
         rates = [own["er"].mean for own in known]
-        if min(rates) > 1:
-            return f"no verdict, since no output would be better (ER {min(rates):.2f})"
-        return ""
+        if aucs and max(aucs) < LEAST_AUC:
+            reason = f"tags are learned too badly (AUC {max(aucs):.2f})"
+        elif min(rates) > 1:
+            reason = f"no output would be better (ER {min(rates):.2f})"
+        effect = self.verdict(pair).effect
+        low, high = effect.interval(LEVEL)
+        measured = f"{effect.difference:+.3f} F1 [{low:+.3f}, {high:+.3f}]"
+        return reason and f"no verdict, since {reason}: {measured}"
 
-    def verdict(self, pair: Pair) -> Verdict | None:
-        """Return what a pair says, if it may."""
-        name = f"{pair.configuration} minus {pair.baseline}"
-        return None if self.refusal(pair) else self.comparison.verdicts[name]
+    def verdict(self, pair: Pair) -> Verdict:
+        """Return what a pair would say if nothing was against it."""
+        return self.comparison.verdicts[f"{pair.configuration} minus {pair.baseline}"]
 
     def sentence(self, pair: Pair) -> str:
-        """Return the same in words, or why there is none."""
-        verdict = self.verdict(pair)
-        return self.refusal(pair) if verdict is None else verdict.sentence()
+        """Return what it says in words, or why it may not."""
+        return self.refusal(pair) or self.verdict(pair).sentence()
 
 
 def load(name: str, root: Path = RESULTS) -> DataSet | None:
@@ -310,9 +312,8 @@ def _intervals(known: DataSet, pair: Pair) -> dict[str, tuple[float, float, floa
     metrics = known.comparison.pairs[pair]
     found = {METRICS[x].title: (metrics[x].difference, metrics[x].low, metrics[x].high)
              for x in DRAWN if x in metrics}  # fmt: skip
-    if verdict := known.verdict(pair):
-        effect = verdict.effect
-        found[METRICS["f1"].title] = (effect.difference, *effect.interval(LEVEL))
+    effect = known.verdict(pair).effect
+    found[METRICS["f1"].title] = (effect.difference, *effect.interval(LEVEL))
     return found
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from earmark.audio.decode import read_audio
+from earmark.audio.encode import write_audio
 from earmark.experiments.compare import TEST_READ
 from earmark.experiments.configurations import read_configurations
 from earmark.experiments.run import FROM_TAGS, RunResult
@@ -112,6 +114,33 @@ class TestData:
             tested += sets["test"]
         assert sorted(tested) == sorted(files)
 
+    def test_a_whitened_recording_has_a_flat_spectrum_and_keeps_when_things_happen(self, kinds):
+        rng = np.random.default_rng(0)
+        low = np.convolve(rng.normal(size=32000), np.ones(16) / 16, "same").astype(np.float32)
+        power = np.abs(np.fft.rfft(kinds.whiten(low, 8000))) ** 2
+        before = np.abs(np.fft.rfft(low)) ** 2
+        below, above = slice(800, 4000), slice(4000, 10000)  # 200 to 1,000 and to 2,500 Hz
+        assert before[below].mean() / before[above].mean() > 10
+        assert 0.8 < power[below].mean() / power[above].mean() < 1.25
+        assert power[12000:].mean() < 0.01 * power[below].mean()  # above 3,000 Hz
+        low[20000] += 5.0
+        assert abs(int(np.abs(kinds.whiten(low, 8000)).argmax()) - 20000) <= 2
+        louder = kinds.whiten(low * np.float32(0.25), 8000)
+        np.testing.assert_allclose(louder, kinds.whiten(low, 8000), atol=1e-3)
+
+    def test_folds_of_lung_sounds_have_the_whitened_recordings(self, kinds, tmp_path):
+        source = tmp_path / "source"
+        (source / "audio").mkdir(parents=True)
+        noise = 0.1 * np.random.default_rng(0).normal(size=8000)
+        write_audio(source / "audio" / "0.ogg", noise, 8000)
+        (source / "clips.tsv").write_text(
+            "filename\tfold\tpatient\tevent_labels\n0.ogg\t1\tp\twheeze\n"
+        )
+        (source / "strong.tsv").write_text("filename\tonset\toffset\tevent_label\n")
+        kinds.write_lung_folds(source, tmp_path / "lungs")
+        linked, _ = read_audio(tmp_path / "lungs" / "fold1" / "train" / "audio" / "0.ogg")
+        assert np.median(linked**2) ** 0.5 == pytest.approx(kinds.LUNG_LEVEL, rel=0.1)
+
 
 def write_results(folder, plan, gain, n_seeds=5, auc=0.95, only=(), error_rate=0.5):
     """Write results of a plan whose hierarchies have another F1, on test and validation clips."""
@@ -182,7 +211,7 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     table = page.verdict_table(tmp_path)
     assert "| spoken digits | linear, hierarchical minus linear, single | behind by 0.05" in table
     assert "| procedural-length3 | (2, 5, 12) minus single | ahead by 0.03" in table
-    assert "| no verdict, since tags are learned too badly (AUC 0.66) |" in table
+    assert "| no verdict, since tags are learned too badly (AUC 0.66): +0.0" in table
     assert "missing 5 %, single | no difference larger than 0.02 F1" in table
     differences = page.difference_table(tmp_path)
     assert "| spoken digits, linear | 5 | -0.05" in differences
@@ -219,5 +248,5 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
 def test_there_is_no_verdict_where_no_output_would_be_better(page, tmp_path):
     write_results(tmp_path / "map" / "procedural", "map", 0.1, error_rate=1.5)
     page.load_all.cache_clear()
-    assert "no verdict, since no output would be better (ER 1.50)" in page.summary(tmp_path)
+    assert "no verdict, since no output would be better (ER 1.50): +0.1" in page.summary(tmp_path)
     assert page.effects(tmp_path) == {}
