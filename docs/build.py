@@ -124,6 +124,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/results.md": (
         hierarchy.summary,
         hierarchy.difference_table,
+        hierarchy.tuning_table,
         hierarchy.verdict_table,
         hierarchy.score_table,
         hierarchy.training_table,

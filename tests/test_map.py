@@ -223,6 +223,11 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     trained = page.training_table(tmp_path)
     assert "| spoken digits | linear, single | 16 | 9 | 8 | 0 of 5 | 1.5 |" in trained
     assert "| lung sounds | linear, single | 8 | 9 | 8 | 5 of 5 | 1.5 |" in trained
+    tuned = page.tuning_table(tmp_path).splitlines()
+    ours = [line for line in tuned if line.startswith("| spoken digits, linear |")]
+    assert [line.split(" | ")[1] for line in ours] == ["clip", "clip_and_frame"]  # tags alone
+    assert all(line.split(" | ")[2] == "0.50" and " | -0.05" in line for line in ours)
+    assert not any("procedural sounds" in line for line in tuned)  # pairs are missing
     groups = page.effects(tmp_path)
     assert list(groups) == ["Kind of data, hierarchical (5, 5, 5)", "Tags", LENGTHS]
     assert list(groups[LENGTHS]) == [
