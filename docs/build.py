@@ -123,6 +123,7 @@ PARTS: dict[str, tuple[Callable[[], str], ...]] = {
     "docs/pooling.md": (pooling_table,),
     "docs/results.md": (
         hierarchy.summary,
+        hierarchy.length_table,
         hierarchy.difference_table,
         hierarchy.tuning_table,
         hierarchy.verdict_table,

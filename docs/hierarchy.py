@@ -73,6 +73,13 @@ FACTORS: Mapping[str, Mapping[str, str]] = {  # factor -> value -> folder
     },
     "Events per clip, procedural sounds": {str(x): f"map/procedural-events{x}" for x in (1, 3, 8)},
 }
+TITLES: Mapping[str, str] = {  # folder -> what tables call it
+    **KINDS,
+    **{f"map/procedural-length{x}": f"procedural sounds of {x} s" for x in ("0.3", "1", "3", "6")},
+    **{f"map/procedural-events{x}": f"procedural sounds, {x} per clip" for x in (1, 3, 8)},
+    **{f"map/procedural-clip{x}": f"procedural sounds, clips of {x} s" for x in (30, 60)},
+    **{f"map/digits-clip{x}": f"spoken digits, clips of {x} s" for x in (30, 60)},
+}
 SCORES = (
     *("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "length_ratio"),
     *("psds1", "psds2", "map", "auc"),
@@ -100,7 +107,7 @@ class DataSet:
         base, _, more = self.folder.rpartition("-")
         if base in KINDS and more in MORE:
             return f"{KINDS[base]}{MORE[more]}"
-        return KINDS.get(self.folder, self.folder.removeprefix("map/"))
+        return TITLES.get(self.folder, self.folder.removeprefix("map/"))
 
     @property
     def n_planned(self) -> int:
@@ -188,11 +195,35 @@ def difference_table(root: Path = RESULTS) -> str:
             if not _is_hierarchy(known, pair):
                 continue
             texts = [_interval(metrics[x]) if x in metrics else "-" for x in DIFFERENCES]
-            title = ", ".join(filter(None, (known.title, _variant(pair))))
-            rows.append((title, str(metrics["f1"].n_runs), *texts))
+            rows.append((_title(known, pair), str(metrics["f1"].n_runs), *texts))
     columns = ("data, pooling", "pairs", *(METRICS[x].title for x in DIFFERENCES))
     title = "Hierarchical (5, 5, 5) minus single-level: mean [95 % confidence interval over seeds]"
     return _table(title, columns, rows)
+
+
+def length_table(root: Path = RESULTS) -> str:
+    """Return how long events come out, shortest first, and what the hierarchy changes."""
+    found = []
+    for known in load_all(root).values():
+        for pair, metrics in known.comparison.pairs.items():
+            if not _is_hierarchy(known, pair) or known.refusal(pair):
+                continue
+            own = [known.comparison.summaries[x] for x in (pair.baseline, pair.configuration)]
+            ratios = [x["length_ratio"].mean for x in own if "length_ratio" in x]
+            if len(ratios) < 2:
+                continue
+            both = [f"{ratio:.2f}" for ratio in ratios]
+            texts = [_interval(metrics[x]) for x in ("event_f1", "intersection_f1")]
+            found.append((ratios[0], (_title(known, pair), *both, *texts)))
+    columns = (
+        *("data, pooling", "length, single-level", "length, hierarchical"),
+        *("event F1", "intersection F1"),
+    )
+    title = (
+        "Median length of what is detected of an event over its own length, and hierarchical "
+        "(5, 5, 5) minus single-level"
+    )
+    return _table(title, columns, [row for _, row in sorted(found)])
 
 
 def tuning_table(root: Path = RESULTS) -> str:
@@ -209,12 +240,11 @@ def tuning_table(root: Path = RESULTS) -> str:
             if all(tuning in result.scores for result in known.results)
         }
         for pair in pairs:
-            title = ", ".join(filter(None, (known.title, _variant(pair))))
             for tuning, compared in by_tuning.items():
                 rate = compared.summaries[pair.baseline]["er"].mean
                 metrics = compared.pairs[pair]
                 texts = [_interval(metrics[x]) if x in metrics else "-" for x in DRAWN]
-                rows.append((title, tuning, f"{rate:.2f}", *texts))
+                rows.append((_title(known, pair), tuning, f"{rate:.2f}", *texts))
     columns = ("data, pooling", "tuning", "ER, single-level", *(METRICS[x].title for x in DRAWN))
     title = "Hierarchical (5, 5, 5) minus single-level, by tuning of the thresholds"
     return _table(title, columns, rows)
@@ -225,6 +255,11 @@ def _is_hierarchy(known: DataSet, pair: Pair) -> bool:
     if known.folder.endswith("-beyond"):
         return False
     return "hierarchical" in pair.configuration.split(", ") or pair.configuration == "(5, 5, 5)"
+
+
+def _title(known: DataSet, pair: Pair) -> str:
+    """Return data and pooling of such a pair."""
+    return ", ".join(filter(None, (known.title, _variant(pair))))
 
 
 def _variant(pair: Pair) -> str:
@@ -355,7 +390,15 @@ def draw(path: Path, root: Path = RESULTS) -> None:
 
 def main() -> None:
     """Print the tables and draw the figure."""
-    of_map = (summary, difference_table, tuning_table, verdict_table, score_table, training_table)
+    of_map = (
+        summary,
+        length_table,
+        difference_table,
+        tuning_table,
+        verdict_table,
+        score_table,
+        training_table,
+    )
     print(*(make() for make in (*of_map, beyond_table)), sep="\n\n")
     draw(IMAGE)
 
