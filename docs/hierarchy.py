@@ -39,6 +39,7 @@ IMAGE = Path(__file__).parent / "images" / "map.png"
 LEAST_AUC = 0.80  # of the tags
 NOTHING = "No runs yet.\n"
 HIERARCHY = "hierarchical minus single"
+CHANGE = "Hierarchical (5, 5, 5) minus single-level"
 EARLIER = "pooling"  # scenes of ESC-50, a network without GRU
 KINDS: Mapping[str, str] = {  # folder of a kind of data -> its title
     EARLIER: "ESC-50 scenes, no GRU",
@@ -62,29 +63,36 @@ PLANS: Mapping[str, str] = {  # folder -> plan
     **{f"{scenes}-{plan}": f"map_{plan}" for plan in MORE for scenes in SCENES},
     "map/lungs-beyond": "map_lungs_beyond",
 }
-FACTORS: Mapping[str, Mapping[str, str]] = {  # factor -> value -> folder
+# factor -> value in the figure -> folder, title in tables
+FACTORS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Event length, procedural sounds": {
-        f"{x} s": f"map/procedural-length{x}" for x in ("0.3", "1", "3", "6")
+        f"{x} s": (f"map/procedural-length{x}", f"procedural sounds of {x} s")
+        for x in ("0.3", "1", "3", "6")
     },
     "Clip length": {
-        f"{kind}, {x} s": f"map/{kind}-clip{x}"
-        for kind in ("procedural", "digits")
+        f"{kind}, {x} s": (f"map/{kind}-clip{x}", f"{title}, clips of {x} s")
+        for kind, title in (
+            ("procedural", "procedural sounds"),
+            ("digits", "spoken digits over noise"),
+        )
         for x in (30, 60)
     },
-    "Events per clip, procedural sounds": {str(x): f"map/procedural-events{x}" for x in (1, 3, 8)},
+    "Events per clip, procedural sounds": {
+        str(x): (f"map/procedural-events{x}", f"procedural sounds, {x} per clip") for x in (1, 3, 8)
+    },
 }
 TITLES: Mapping[str, str] = {  # folder -> what tables call it
     **KINDS,
-    **{f"map/procedural-length{x}": f"procedural sounds of {x} s" for x in ("0.3", "1", "3", "6")},
-    **{f"map/procedural-events{x}": f"procedural sounds, {x} per clip" for x in (1, 3, 8)},
-    **{f"map/procedural-clip{x}": f"procedural sounds, clips of {x} s" for x in (30, 60)},
-    **{f"map/digits-clip{x}": f"spoken digits, clips of {x} s" for x in (30, 60)},
+    **{folder: title for values in FACTORS.values() for folder, title in values.values()},
 }
 SCORES = (
     *("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "length_ratio"),
     *("psds1", "psds2", "map", "auc"),
 )
-DIFFERENCES = ("f1", "er", "event_f1", "intersection_f1", "length_ratio", "map")
+DIFFERENCES = (
+    *("f1", "er", "event_f1", "intersection_f1", "length_ratio"),
+    *("psds1", "psds2", "map"),
+)
 TUNINGS_SHOWN = ("clip", "clip_and_frame", "strong")
 DRAWN = ("f1", "event_f1", "intersection_f1")
 Effects = dict[str, dict[str, tuple[float, float, float]]]
@@ -117,7 +125,7 @@ class DataSet:
     def missing(self, pair: Pair) -> str:
         """Return how many runs of a pair there are; empty if all."""
         sides = (pair.configuration, pair.baseline)
-        n_done = min(len(self.comparison.seeds.get(name, ())) for name in sides)
+        n_done = len(set.intersection(*({*self.comparison.seeds.get(x, ())} for x in sides)))
         n_planned = min(self.plan[name].seeds for name in sides)
         return f"{n_done} of {n_planned} pairs of runs so far" if n_done < n_planned else ""
 
@@ -127,16 +135,16 @@ class DataSet:
             return missing
         known = [self.comparison.summaries[name] for name in (pair.configuration, pair.baseline)]
         aucs = [own["auc"].mean for own in known if "auc" in own]
-        reason = ""
         rates = [own["er"].mean for own in known]
         if aucs and max(aucs) < LEAST_AUC:
             reason = f"tags are learned too badly (AUC {max(aucs):.2f})"
         elif min(rates) > 1:
             reason = f"no output would be better (ER {min(rates):.2f})"
+        else:
+            return ""
         effect = self.verdict(pair).effect
         low, high = effect.interval(LEVEL)
-        measured = f"{effect.difference:+.3f} F1 [{low:+.3f}, {high:+.3f}]"
-        return reason and f"no verdict, since {reason}: {measured}"
+        return f"no verdict, since {reason}: {effect.difference:+.3f} F1 [{low:+.3f}, {high:+.3f}]"
 
     def verdict(self, pair: Pair) -> Verdict:
         """Return what a pair would say if nothing was against it."""
@@ -177,7 +185,7 @@ def summary(root: Path = RESULTS) -> str:
         parts = [f"{_pooling(pair)} {known.sentence(pair)}" for pair in pairs]
         n_runs = f"{len(known.results)} of {known.n_planned} runs, {known.clips} clips"
         lines.append(
-            f"- **{known.title}** ({n_runs}): {'; '.join(parts) or 'no pair of runs yet'}."
+            f"- **{known.title}** ({n_runs}): {'; '.join(parts) or 'fewer than two pairs of runs'}."
         )
     return "\n".join(lines) + "\n" if lines else NOTHING
 
@@ -194,60 +202,53 @@ def difference_table(root: Path = RESULTS) -> str:
         for pair, metrics in known.comparison.pairs.items():
             if not _is_hierarchy(known, pair):
                 continue
-            texts = [_interval(metrics[x]) if x in metrics else "-" for x in DIFFERENCES]
-            rows.append((_title(known, pair), str(metrics["f1"].n_runs), *texts))
+            n_runs = str(metrics["f1"].n_runs)
+            rows.append((_title(known, pair), n_runs, *_intervals_of(metrics, DIFFERENCES)))
     columns = ("data, pooling", "pairs", *(METRICS[x].title for x in DIFFERENCES))
-    title = "Hierarchical (5, 5, 5) minus single-level: mean [95 % confidence interval over seeds]"
-    return _table(title, columns, rows)
+    return _table(f"{CHANGE}: mean [95 % confidence interval over seeds]", columns, rows)
 
 
 def length_table(root: Path = RESULTS) -> str:
-    """Return how long events come out, shortest first, and what the hierarchy changes."""
-    found = []
+    """Return the length ratios, smallest first, and what the hierarchy changes."""
+    shown, found = ("event_f1", "intersection_f1"), []
     for known in load_all(root).values():
         for pair, metrics in known.comparison.pairs.items():
-            if not _is_hierarchy(known, pair) or known.refusal(pair):
-                continue
             own = [known.comparison.summaries[x] for x in (pair.baseline, pair.configuration)]
             ratios = [x["length_ratio"].mean for x in own if "length_ratio" in x]
-            if len(ratios) < 2:
-                continue
-            both = [f"{ratio:.2f}" for ratio in ratios]
-            texts = [_interval(metrics[x]) for x in ("event_f1", "intersection_f1")]
-            found.append((ratios[0], (_title(known, pair), *both, *texts)))
+            if _is_hierarchy(known, pair) and not known.missing(pair) and len(ratios) == 2:
+                texts = (*(f"{ratio:.2f}" for ratio in ratios), f"{own[0]['er'].mean:.2f}")
+                texts += (str(metrics["f1"].n_runs), *_intervals_of(metrics, shown))
+                found.append((ratios[0], (_title(known, pair), *texts)))
     columns = (
-        *("data, pooling", "length, single-level", "length, hierarchical"),
-        *("event F1", "intersection F1"),
+        *("data, pooling", "length ratio, single-level", "hierarchical", "ER, single-level"),
+        *("pairs", *(METRICS[x].title for x in shown)),
     )
-    title = (
-        "Median length of what is detected of an event over its own length, and hierarchical "
-        "(5, 5, 5) minus single-level"
-    )
+    title = f"{CHANGE}, by length ratio: mean [95 % confidence interval over seeds]"
     return _table(title, columns, [row for _, row in sorted(found)])
 
 
 def tuning_table(root: Path = RESULTS) -> str:
-    """Return whether the tuning of thresholds decides what the paper's hierarchy changes."""
+    """Return what the paper's hierarchy changes, by tuning of the thresholds."""
     rows = []
     for known in load_all(root).values():
         pairs = [pair for pair in known.comparison.pairs if _is_hierarchy(known, pair)]
         pairs = [pair for pair in pairs if not known.missing(pair)]
         if known.folder == EARLIER or not pairs:
             continue
+        names = {name for pair in pairs for name in (pair.configuration, pair.baseline)}
+        results = [result for result in known.results if result.configuration in names]
         by_tuning = {
-            tuning: compare_results(known.results, pairs, tuning)
+            tuning: compare_results(results, pairs, tuning)
             for tuning in TUNINGS_SHOWN
-            if all(tuning in result.scores for result in known.results)
+            if all(tuning in result.scores for result in results)
         }
         for pair in pairs:
             for tuning, compared in by_tuning.items():
                 rate = compared.summaries[pair.baseline]["er"].mean
-                metrics = compared.pairs[pair]
-                texts = [_interval(metrics[x]) if x in metrics else "-" for x in DRAWN]
+                texts = _intervals_of(compared.pairs[pair], DRAWN)
                 rows.append((_title(known, pair), tuning, f"{rate:.2f}", *texts))
     columns = ("data, pooling", "tuning", "ER, single-level", *(METRICS[x].title for x in DRAWN))
-    title = "Hierarchical (5, 5, 5) minus single-level, by tuning of the thresholds"
-    return _table(title, columns, rows)
+    return _table(f"{CHANGE}, by tuning of the thresholds", columns, rows)
 
 
 def _is_hierarchy(known: DataSet, pair: Pair) -> bool:
@@ -270,8 +271,9 @@ def _variant(pair: Pair) -> str:
     )
 
 
-def _interval(difference: RunDifference) -> str:
-    return f"{difference.difference:+.3f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+def _intervals_of(metrics: Mapping[str, RunDifference], names: Sequence[str]) -> list[str]:
+    found = [metrics.get(name) for name in names]
+    return [f"{x.difference:+.3f} [{x.low:+.3f}, {x.high:+.3f}]" if x else "-" for x in found]
 
 
 def verdict_table(root: Path = RESULTS) -> str:
@@ -365,7 +367,7 @@ def effects(root: Path = RESULTS) -> dict[str, Effects]:
     for factor, values in FACTORS.items():
         groups[factor] = {
             f"{value}, {pair.configuration}": _intervals(known[folder], pair)
-            for value, folder in values.items()
+            for value, (folder, _) in values.items()
             if folder in known
             for pair in known[folder].comparison.pairs
             if not known[folder].refusal(pair)
