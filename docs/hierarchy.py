@@ -2,7 +2,8 @@
 
 From benchmarks/results: a data set has the results of a plan, complete or not. Scores are those of
 the test clips where the plan does not hold them back, or the folder records that they were read,
-and of the validation clips otherwise. There is no verdict on a pair of configurations
+and of the validation clips otherwise, as of all candidates beyond the paper. There is no verdict on
+a pair of configurations
 
     that has fewer runs than the plan asks for, or
     of which neither learns tags well enough (`LEAST_AUC`): recognition decides, not pooling, or
@@ -17,9 +18,8 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
-from benchmarks.kinds import VARIATIONS
 from docs.results import BENCHMARKS
-from earmark.experiments.compare import TEST_READ, read_results
+from earmark.experiments.compare import list_test_reads, read_results
 from earmark.experiments.configurations import (
     Configuration,
     Pair,
@@ -40,51 +40,36 @@ LEAST_AUC = 0.80  # of the tags
 NOTHING = "No runs yet.\n"
 HIERARCHY = "hierarchical minus single"
 CHANGE = "Hierarchical (5, 5, 5) minus single-level"
-EARLIER = "pooling"  # scenes of ESC-50, a network without GRU
-KINDS: Mapping[str, str] = {  # folder of a kind of data -> its title
-    EARLIER: "ESC-50 scenes, no GRU",
+EARLIER = ("pooling", "pooling")  # scenes of ESC-50, a network without GRU
+LENGTHS = {x: f"map/procedural-length{x}" for x in ("0.3", "1", "3", "6")}
+TITLES: Mapping[str, str] = {  # folder of results -> what tables call its data
+    "pooling": "ESC-50 scenes, no GRU",
     "map/esc50": "ESC-50 scenes",
     "map/digits-backgrounds": "spoken digits",
     "map/procedural": "procedural sounds",
     "map/lungs": "lung sounds",
+    **{folder: f"procedural sounds of {x} s" for x, folder in LENGTHS.items()},
 }
-SCENES = ("map/esc50", "map/digits-backgrounds", "map/procedural")
-MORE: Mapping[str, str] = {"noise": ", noisy tags", "wide": "", "beyond": ", beyond"}
-OWN_PLANS = {"length": "map_lengths", "clip30": "map_clip30", "clip60": "map_clip60"}
-PLANS: Mapping[str, str] = {  # folder -> plan
-    EARLIER: "pooling",
-    **dict.fromkeys(SCENES, "map"),
-    "map/lungs": "map_lungs",
-    **{
-        f"map/{name}": next((x for key, x in OWN_PLANS.items() if key in name), "map_factors")
-        for name in VARIATIONS
-        if f"map/{name}" not in KINDS
-    },
-    **{f"{scenes}-{plan}": f"map_{plan}" for plan in MORE for scenes in SCENES},
-    "map/lungs-beyond": "map_lungs_beyond",
-}
-# factor -> value in the figure -> folder, title in tables
-FACTORS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "Event length, procedural sounds": {
-        f"{x} s": (f"map/procedural-length{x}", f"procedural sounds of {x} s")
-        for x in ("0.3", "1", "3", "6")
-    },
-    "Clip length": {
-        f"{kind}, {x} s": (f"map/{kind}-clip{x}", f"{title}, clips of {x} s")
-        for kind, title in (
-            ("procedural", "procedural sounds"),
-            ("digits", "spoken digits over noise"),
-        )
-        for x in (30, 60)
-    },
-    "Events per clip, procedural sounds": {
-        str(x): (f"map/procedural-events{x}", f"procedural sounds, {x} per clip") for x in (1, 3, 8)
-    },
-}
-TITLES: Mapping[str, str] = {  # folder -> what tables call it
-    **KINDS,
-    **{folder: title for values in FACTORS.values() for folder, title in values.values()},
-}
+# Folder and plan. Several plans share a folder, and so the runs that they have in common.
+KINDS = (
+    EARLIER,
+    ("map/digits-backgrounds", "map"),
+    ("map/procedural", "map"),
+    ("map/lungs", "map_lungs"),
+)
+OF_LENGTHS = tuple((folder, "map_lengths") for folder in LENGTHS.values())
+BEYOND = (
+    ("map/digits-backgrounds", "map_beyond"),
+    ("map/procedural", "map_beyond"),
+    ("map/esc50", "map_beyond_esc50"),
+)
+PLANS = (
+    *KINDS,
+    ("map/digits-backgrounds", "map_structures"),
+    ("map/digits-backgrounds", "map_long"),
+    *OF_LENGTHS,
+    *BEYOND,
+)
 SCORES = (
     *("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "length_ratio"),
     *("psds1", "psds2", "map", "auc"),
@@ -93,16 +78,21 @@ DIFFERENCES = (
     *("f1", "er", "event_f1", "intersection_f1", "length_ratio"),
     *("psds1", "psds2", "map"),
 )
+CANDIDATE_SCORES = ("event_f1", "f1", "intersection_f1", "psds1", "map")
 TUNINGS_SHOWN = ("clip", "clip_and_frame", "strong")
 DRAWN = ("f1", "event_f1", "intersection_f1")
+OF_KINDS = "Kind of data, hierarchical (5, 5, 5)"
+OF_LENGTH = "Event length, procedural sounds, (5, 5, 5)"
+OF_STAGES = "Other stages"
 Effects = dict[str, dict[str, tuple[float, float, float]]]
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """What is known of a folder: its plan, its results and the statistics."""
+    """What is known of the runs of a plan in a folder: the results and the statistics."""
 
     folder: str
+    plan_name: str
     plan: Mapping[str, Configuration]
     settings: Mapping[str, Mapping[str, object]]  # of all configurations, by section
     results: list[RunResult]  # with the scores of the clips that count
@@ -110,12 +100,14 @@ class DataSet:
     comparison: Comparison
 
     @property
+    def key(self) -> tuple[str, str]:
+        """Folder and plan."""
+        return self.folder, self.plan_name
+
+    @property
     def title(self) -> str:
-        """How tables name it."""
-        base, _, more = self.folder.rpartition("-")
-        if base in KINDS and more in MORE:
-            return f"{KINDS[base]}{MORE[more]}"
-        return TITLES.get(self.folder, self.folder.removeprefix("map/"))
+        """How tables name its data."""
+        return TITLES[self.folder]
 
     @property
     def n_planned(self) -> int:
@@ -137,14 +129,12 @@ class DataSet:
         aucs = [own["auc"].mean for own in known if "auc" in own]
         rates = [own["er"].mean for own in known]
         if aucs and max(aucs) < LEAST_AUC:
-            reason = f"tags are learned too badly (AUC {max(aucs):.2f})"
+            reason = f"tags are learned too badly (AUC {max(aucs):.3f})"
         elif min(rates) > 1:
             reason = f"no output would be better (ER {min(rates):.2f})"
         else:
             return ""
-        effect = self.verdict(pair).effect
-        low, high = effect.interval(LEVEL)
-        return f"no verdict, since {reason}: {effect.difference:+.3f} F1 [{low:+.3f}, {high:+.3f}]"
+        return f"no verdict, since {reason}: {self.verdict(pair).effect.text()}"
 
     def verdict(self, pair: Pair) -> Verdict:
         """Return what a pair would say if nothing was against it."""
@@ -155,31 +145,33 @@ class DataSet:
         return self.refusal(pair) or self.verdict(pair).sentence()
 
 
-def load(name: str, root: Path = RESULTS) -> DataSet | None:
-    """Return what is known of a folder; None if it has no results yet."""
-    plan, folder = BENCHMARKS / f"{PLANS[name]}.toml", root / name
+def load(folder: str, plan_name: str, root: Path = RESULTS) -> DataSet | None:
+    """Return what is known of a plan in a folder; None if it has no results yet."""
+    plan, path = BENCHMARKS / f"{plan_name}.toml", root / folder
     configurations, tree = read_configurations(plan), read_plan_file(plan)
-    results = read_results(folder, configurations)
+    results = read_results(path, configurations)
     if not results:
         return None
-    is_read = not tree.get("hold_test") or (folder / TEST_READ).exists()
+    plans_read = {entry["plan"] for entry in list_test_reads(path)}
+    is_read = not tree.get("hold_test") or plan.name in plans_read
+    is_read = is_read and (folder, plan_name) not in BEYOND  # which are judged on validation clips
     shown = results if is_read else [result.on_validation() for result in results]
     comparison = compare_results(shown, list_pairs(configurations), tree.get("tuning", "clip"))
-    clips = "test" if is_read else "validation"
-    return DataSet(name, configurations, tree.get("settings", {}), shown, clips, comparison)
+    clips, settings = "test" if is_read else "validation", tree.get("settings", {})
+    return DataSet(folder, plan_name, configurations, settings, shown, clips, comparison)
 
 
 @cache
-def load_all(root: Path = RESULTS) -> dict[str, DataSet]:
-    """Return folder -> what is known of it, of those with results."""
-    return {name: known for name in PLANS if (known := load(name, root)) is not None}
+def load_all(root: Path = RESULTS) -> dict[tuple[str, str], DataSet]:
+    """Return folder and plan -> what is known of them, of those with results."""
+    return {key: known for key in PLANS if (known := load(*key, root)) is not None}
 
 
 def summary(root: Path = RESULTS) -> str:
     """Return one line per kind of data: whether the hierarchy helps there, per pooling."""
     lines = []
-    for name, known in load_all(root).items():
-        if name not in KINDS:
+    for key, known in load_all(root).items():
+        if key not in KINDS:
             continue
         pairs = [pair for pair in known.comparison.pairs if pair.change == HIERARCHY]
         parts = [f"{_pooling(pair)} {known.sentence(pair)}" for pair in pairs]
@@ -233,7 +225,7 @@ def tuning_table(root: Path = RESULTS) -> str:
     for known in load_all(root).values():
         pairs = [pair for pair in known.comparison.pairs if _is_hierarchy(known, pair)]
         pairs = [pair for pair in pairs if not known.missing(pair)]
-        if known.folder == EARLIER or not pairs:
+        if known.key == EARLIER or not pairs:
             continue
         names = {name for pair in pairs for name in (pair.configuration, pair.baseline)}
         results = [result for result in known.results if result.configuration in names]
@@ -253,7 +245,7 @@ def tuning_table(root: Path = RESULTS) -> str:
 
 def _is_hierarchy(known: DataSet, pair: Pair) -> bool:
     """Return whether a pair is the paper's hierarchy against single-level pooling."""
-    if known.folder.endswith("-beyond"):
+    if known.key in BEYOND:
         return False
     return "hierarchical" in pair.configuration.split(", ") or pair.configuration == "(5, 5, 5)"
 
@@ -281,7 +273,7 @@ def verdict_table(root: Path = RESULTS) -> str:
     rows = [
         (known.title, f"{pair.configuration} minus {pair.baseline}", known.sentence(pair))
         for known in load_all(root).values()
-        if not known.folder.endswith("-beyond")
+        if known.key not in BEYOND
         for pair in known.comparison.pairs
     ]
     title = f"Differences in F1 with {100 * LEVEL:.0f} % confidence intervals over seeds and clips"
@@ -291,19 +283,52 @@ def verdict_table(root: Path = RESULTS) -> str:
 def score_table(root: Path = RESULTS) -> str:
     """Return the mean scores of every configuration of the map."""
     known = [own for own in load_all(root).values()
-             if own.folder != EARLIER and not own.folder.endswith("-beyond")]  # fmt: skip
+             if own.key != EARLIER and own.key not in BEYOND]  # fmt: skip
     return _scores("Mean over seeds", known)
+
+
+def candidate_table(root: Path = RESULTS) -> str:
+    """Return what the candidates beyond the paper change, and where one wins.
+
+    On validation clips, always: by the rule of benchmarks/map_beyond.toml, event-based F1 must be
+    ahead, with an interval over seeds above 0, and segment-based F1 not behind.
+    """
+    rows = []
+    for known in load_all(root).values():
+        if known.key not in BEYOND:
+            continue
+        for pair, metrics in known.comparison.pairs.items():
+            if refusal := known.refusal(pair):
+                result = refusal.partition(":")[0]
+            else:
+                result = judge_candidate(metrics)
+            texts = _intervals_of(metrics, CANDIDATE_SCORES)
+            rows.append((known.title, pair.configuration, *texts, result))
+    columns = (
+        *("data", "candidate", *(METRICS[x].title for x in CANDIDATE_SCORES), "by the rule"),
+    )
+    title = "Candidates minus linear, single, validation clips: mean [95 % interval over seeds]"
+    return _table(title, columns, rows)
+
+
+def judge_candidate(metrics: Mapping[str, RunDifference]) -> str:
+    """Return whether a candidate wins on a kind of data."""
+    if metrics["event_f1"].high < 0:
+        return "behind"
+    if metrics["event_f1"].low <= 0:
+        return "undecided"
+    return "wins" if metrics["f1"].high >= 0 else "ahead, but F1 behind"
 
 
 def beyond_table(root: Path = RESULTS) -> str:
     """Return the mean scores of the candidates beyond the paper."""
-    known = [own for own in load_all(root).values() if own.folder.endswith("-beyond")]
+    known = [own for own in load_all(root).values() if own.key in BEYOND]
     return _scores("Candidates beyond the paper, mean over seeds", known)
 
 
 def _scores(title: str, data: list[DataSet]) -> str:
-    rows = [
-        (
+    rows = {  # plans that share a folder have some runs in common
+        (known.folder, name): (
             f"{known.title}, {known.clips}",
             name,
             str(len(known.comparison.seeds[name])),
@@ -311,18 +336,18 @@ def _scores(title: str, data: list[DataSet]) -> str:
         )
         for known in data
         for name, own in known.comparison.summaries.items()
-    ]
+    }
     columns = ("data", "configuration", "runs", *(METRICS[x].title for x in SCORES))
-    return _table(title, columns, rows)
+    return _table(title, columns, list(rows.values()))
 
 
 def training_table(root: Path = RESULTS) -> str:
     """Return how long the runs were trained, by data set and configuration."""
-    rows = []
+    rows = {}  # by folder, too: plans that share one have some runs in common
     for known in load_all(root).values():
         by_name: dict[str, list[Mapping[str, float]]] = {}
         for result in known.results:
-            if known.folder != EARLIER and "n_epochs" in result.training:
+            if known.key != EARLIER and "n_epochs" in result.training:
                 by_name.setdefault(result.configuration, []).append(result.training)
         for name, trained in by_name.items():
             most = _max_epochs(known, name)
@@ -331,12 +356,13 @@ def training_table(root: Path = RESULTS) -> str:
             )
             at_end = sum(own["best_epoch"] == most - 1 for own in trained)
             counts = (f"{epochs:g}", f"{best + 1:g}", f"{at_end} of {len(trained)}")
-            rows.append((known.title, name, str(most), *counts, f"{seconds / 60:.1f}"))
+            texts = (known.title, name, str(most), *counts, f"{seconds / 60:.1f}")
+            rows[known.folder, name] = texts
     columns = (
         *("data", "configuration", "epochs at most", "epochs, median", "best epoch, median"),
         *("still rising at the end", "minutes, median"),
     )
-    return _table("How long the runs were trained", columns, rows)
+    return _table("How long the runs were trained", columns, list(rows.values()))
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -354,25 +380,27 @@ def effects(root: Path = RESULTS) -> dict[str, Effects]:
 
     The interval of F1 is over seeds and clips, that of the others over seeds.
     """
-    known = load_all(root)
-    groups: dict[str, Effects] = {"Kind of data, hierarchical (5, 5, 5)": {}, "Tags": {}}
-    of_kinds, of_tags = groups.values()
-    for name, own in known.items():
-        of_group = of_tags if PLANS[name] == "map_noise" else of_kinds
-        if name not in KINDS and PLANS[name] not in ("map_noise", "map_wide"):
-            continue
-        for pair in own.comparison.pairs:
-            if _is_hierarchy(own, pair) and not own.refusal(pair):
-                of_group[f"{own.title}, {_variant(pair)}"] = _intervals(own, pair)
-    for factor, values in FACTORS.items():
-        groups[factor] = {
-            f"{value}, {pair.configuration}": _intervals(known[folder], pair)
-            for value, (folder, _) in values.items()
-            if folder in known
-            for pair in known[folder].comparison.pairs
-            if not known[folder].refusal(pair)
-        }
-    return {title: own for title, own in groups.items() if own}
+    groups: dict[str, Effects] = {}
+    for known in load_all(root).values():
+        for pair in known.comparison.pairs:
+            if (group := _group(known, pair)) and not known.refusal(pair):
+                title, name = group
+                groups.setdefault(title, {})[name] = _intervals(known, pair)
+    order = (OF_KINDS, OF_LENGTH, OF_STAGES)
+    return {title: groups[title] for title in order if title in groups}
+
+
+def _group(known: DataSet, pair: Pair) -> tuple[str, str] | None:
+    """Return the factor of a pair in the figure, and its name there; None if it is not drawn."""
+    if known.key in BEYOND:
+        return None
+    if known.key in OF_LENGTHS:
+        return OF_LENGTH, known.title.removeprefix("procedural sounds of ")
+    if _is_hierarchy(known, pair):
+        return OF_KINDS, _title(known, pair)
+    if pair.change == "other stages minus single":
+        return OF_STAGES, f"{known.title}, {pair.configuration.removeprefix('linear, ')}"
+    return None
 
 
 def _intervals(known: DataSet, pair: Pair) -> dict[str, tuple[float, float, float]]:
@@ -390,18 +418,23 @@ def draw(path: Path, root: Path = RESULTS) -> None:
         save(plot_effects(groups, EQUIVALENCE), path)
 
 
+# In the order of docs/results.md.
+PARTS = (
+    summary,
+    length_table,
+    difference_table,
+    tuning_table,
+    verdict_table,
+    score_table,
+    training_table,
+    candidate_table,
+    beyond_table,
+)
+
+
 def main() -> None:
     """Print the tables and draw the figure."""
-    of_map = (
-        summary,
-        length_table,
-        difference_table,
-        tuning_table,
-        verdict_table,
-        score_table,
-        training_table,
-    )
-    print(*(make() for make in (*of_map, beyond_table)), sep="\n\n")
+    print(*(make() for make in PARTS), sep="\n\n")
     draw(IMAGE)
 
 

@@ -1,5 +1,6 @@
 """The map of hierarchical pooling: its data sets, and its page from results, complete or not."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -45,10 +46,6 @@ class TestData:
         assert [x.event_duration for x in lengths] == [(0.3, 0.3), (1, 1), (3, 3), (6, 6)]
         assert {x.n_events for x in lengths} == {(1, 2)}
         assert {x.snr_db for x in lengths} == {base.scenes.snr_db}
-        clips = [kinds.scene_sets(f"digits-clip{x}") for x in (30, 60)]
-        assert [x.scenes.duration for x in clips] == [30, 60]
-        assert [x.sets["train"].n for x in clips] == [400, 240]
-        assert clips[0].sets["train"].folds == kinds.scene_sets("digits").sets["train"].folds
 
     def test_scenes_of_a_variation_have_events_of_its_length(self, kinds, tmp_path, monkeypatch):
         from dataclasses import replace
@@ -63,34 +60,6 @@ class TestData:
         events = read_events(tmp_path / "procedural-length6" / "test" / "strong.tsv")
         lengths = [event.offset - event.onset for own in events.values() for event in own]
         assert lengths == pytest.approx([6.0] * len(lengths), abs=0.002)
-        kinds.main([str(tmp_path), "--only", "procedural"])
-        train = tmp_path / "procedural" / "train"
-        assert {path.name for path in train.glob("weak-*.tsv")} == {
-            f"weak-{name}.tsv" for name in kinds.NOISE
-        }
-
-    def test_noise_hits_the_share_of_tags_that_it_says(self, kinds):
-        rng = np.random.default_rng(0)
-        labels = np.array(["a", "b", "c", "d"])
-        tags = {f"{i}.wav": sorted(labels[rng.random(4) < 0.4].tolist()) for i in range(200)}
-        n_tags = sum(map(len, tags.values()))
-        before = set()
-        for percent in (5, 10, 20):
-            n_hit = round(percent / 100 * n_tags)
-            missing = kinds.add_noise(tags, "missing", percent / 100, seed=0)
-            gone = {(file, tag) for file in tags for tag in {*tags[file]} - {*missing[file]}}
-            assert len(gone) == n_hit
-            assert before < gone  # more noise keeps the noise there was
-            before = gone
-            wrong = kinds.add_noise(tags, "wrong", percent / 100, seed=0)
-            lost = {(file, tag) for file in tags for tag in {*tags[file]} - {*wrong[file]}}
-            assert lost == gone
-            full = sum(len(own) == 4 for own in tags.values())
-            n_new = sum(len({*wrong[file]} - {*tags[file]}) for file in tags)
-            assert n_hit - 4 * full <= n_new <= n_hit
-            assert wrong == kinds.add_noise(tags, "wrong", percent / 100, seed=0)
-            assert wrong != kinds.add_noise(tags, "wrong", percent / 100, seed=1)
-        assert all(missing[file] == own for file, own in tags.items() if not own)
 
     def test_every_patient_of_the_lung_sounds_is_tested_once(self, kinds, tmp_path):
         source = tmp_path / "source"
@@ -177,48 +146,60 @@ def write_results(folder, plan, gain, n_seeds=5, auc=0.95, only=(), error_rate=0
             result.write(folder / f"{key}-seed{seed}.json")
 
 
-LENGTHS = "Event length, procedural sounds"
-
-
 def test_without_results_the_page_says_so(page, tmp_path):
     assert page.summary(tmp_path) == "No runs yet.\n"
     assert page.effects(tmp_path) == {}
     tables = (page.verdict_table, page.difference_table, page.score_table, page.training_table)
-    for table in (*tables, page.length_table, page.tuning_table, page.beyond_table):
+    assert {*tables} < {*page.PARTS}
+    for table in page.PARTS:
         assert table(tmp_path) == "No runs yet.\n"
     page.draw(tmp_path / "map.png", tmp_path)
     assert not (tmp_path / "map.png").exists()
 
 
-def test_every_folder_of_the_map_has_a_plan(page):
-    for plan in set(page.PLANS.values()):
-        assert read_configurations(page.BENCHMARKS / f"{plan}.toml")
-    assert all(folder in page.PLANS for own in page.FACTORS.values() for folder, _ in own.values())
+def test_the_page_has_every_plan_of_the_map_and_a_title_for_every_folder(page):
+    plans = {path.stem for path in (REPO / "benchmarks").glob("map*.toml")}
+    assert {plan for _, plan in page.PLANS} == {*plans, "pooling"}
+    assert {folder for folder, _ in page.PLANS} <= page.TITLES.keys()
+    folders = {f"map/{path.name}" for path in (REPO / "benchmarks/results/map").iterdir()}
+    assert folders <= {folder for folder, _ in page.PLANS}
 
 
-def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_were_read(
-    page, tmp_path
-):
+def test_every_committed_run_of_the_map_belongs_to_a_plan_and_every_plan_is_complete(page):
+    """The folders of results hold the runs of their plans, no more and no less."""
+    for folder in {folder for folder, _ in page.PLANS if folder.startswith("map/")}:
+        plans = [plan for other, plan in page.PLANS if other == folder]
+        wanted = {
+            (name, seed)
+            for plan in plans
+            for name, own in read_configurations(REPO / "benchmarks" / f"{plan}.toml").items()
+            for seed in range(own.seeds)
+        }
+        results = map(RunResult.read, (page.RESULTS / folder).glob("*-seed*.json"))
+        assert {(result.configuration, result.seed) for result in results} == wanted, folder
+
+
+def test_the_page_shows_what_is_there(page, tmp_path):
     write_results(tmp_path / "map" / "digits-backgrounds", "map", -0.05)
     of_procedural = tmp_path / "map" / "procedural"
     write_results(of_procedural, "map", 0.0, only=("linear, single",))
     write_results(of_procedural, "map", 0.0, n_seeds=3, only=("linear, hierarchical",))
     write_results(tmp_path / "map" / "lungs", "map_lungs", 0.1, auc=0.66)
-    write_results(tmp_path / "map" / "procedural-length3", "map_lengths", 0.03)
-    write_results(tmp_path / "map" / "digits-backgrounds-noise", "map_noise", 0.001, n_seeds=6)
+    write_results(tmp_path / "map" / "procedural-length3", "map_lengths", 0.035)
+    write_results(tmp_path / "map" / "digits-backgrounds", "map_structures", -0.05)
     lines = page.summary(tmp_path).splitlines()
     assert len(lines) == 3
-    start = "- **spoken digits** (65 of 62 runs, validation clips): linear behind by 0.05"
+    start = "- **spoken digits** (35 of 35 runs, validation clips): linear behind by 0.05"
     assert lines[0].startswith(start)
     assert "; attention behind by 0.05" in lines[0]
-    title = "- **procedural sounds** (8 of 62 runs, validation clips)"
+    title = "- **procedural sounds** (8 of 35 runs, validation clips)"
     assert lines[1] == f"{title}: linear 3 of 5 pairs of runs so far."
-    assert "linear no verdict, since tags are learned too badly (AUC 0.66)" in lines[2]
+    assert "linear no verdict, since tags are learned too badly (AUC 0.660)" in lines[2]
     table = page.verdict_table(tmp_path)
     assert "| spoken digits | linear, hierarchical minus linear, single | behind by 0.05" in table
-    assert "| procedural sounds of 3 s | (2, 5, 12) minus single | ahead by 0.03" in table
-    assert "| no verdict, since tags are learned too badly (AUC 0.66): +0.0" in table
-    assert "missing 5 %, single | no difference larger than 0.02 F1" in table
+    assert "| procedural sounds of 3 s | (5, 5, 5) minus single | ahead by 0.03" in table
+    assert "| linear, single, no GRU minus linear, single | no difference larger" in table
+    assert "| no verdict, since tags are learned too badly (AUC 0.660): +0.0" in table
     differences = page.difference_table(tmp_path)
     assert "| spoken digits, linear | 5 | -0.05" in differences
     assert "| procedural sounds of 3 s | 5 | +0.0" in differences
@@ -230,12 +211,11 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     assert "| spoken digits | linear, single | 16 | 9 | 8 | 0 of 5 | 1.5 |" in trained
     assert "| lung sounds | linear, single | 8 | 9 | 8 | 5 of 5 | 1.5 |" in trained
     groups = page.effects(tmp_path)
-    assert list(groups) == ["Kind of data, hierarchical (5, 5, 5)", "Tags", LENGTHS]
-    assert list(groups[LENGTHS]) == [
-        f"3 s, {stages}" for stages in ("(5, 5, 5)", "(2, 5, 12)", "(25, 5)", "(3)")
-    ]
-    assert len(groups["Tags"]) == 6
-    of_kinds = groups["Kind of data, hierarchical (5, 5, 5)"]
+    assert list(groups) == [page.OF_KINDS, page.OF_LENGTH, page.OF_STAGES]
+    assert list(groups[page.OF_LENGTH]) == ["3 s"]
+    stages = [f"spoken digits, {stages}" for stages in ("(25, 5)", "(5, 25)")]
+    assert list(groups[page.OF_STAGES]) == stages
+    of_kinds = groups[page.OF_KINDS]
     kinds = ("linear", "exp", "attention", "linear, no GRU")  # and nothing of the others
     assert list(of_kinds) == [f"spoken digits, {kind}" for kind in kinds]
     assert of_kinds["spoken digits, linear"].keys() == {"F1", "event F1"}
@@ -243,12 +223,49 @@ def test_the_page_shows_what_is_there_and_nothing_of_the_test_clips_before_they_
     assert low < middle < high < 0
     page.draw(tmp_path / "map.png", tmp_path)
     assert (tmp_path / "map.png").stat().st_size > 10_000
-    (tmp_path / "map" / "digits-backgrounds" / TEST_READ).write_text("[]")
-    page.load_all.cache_clear()
-    assert "(65 of 62 runs, test clips)" in page.summary(tmp_path)
-    after = page.effects(tmp_path)["Kind of data, hierarchical (5, 5, 5)"]["spoken digits, linear"]
+
+
+def test_the_page_shows_nothing_of_the_test_clips_before_the_plan_has_read_them(page, tmp_path):
+    folder = tmp_path / "map" / "digits-backgrounds"
+    write_results(folder, "map", -0.05)
+    before = page.effects(tmp_path)[page.OF_KINDS]["spoken digits, linear"]
+    reads = []
+    for plan, clips in (("map_structures", "validation"), ("map", "test")):
+        reads.append({"plan": f"{plan}.toml"})
+        (folder / TEST_READ).write_text(json.dumps(reads))
+        page.load_all.cache_clear()
+        assert f"(35 of 35 runs, {clips} clips)" in page.summary(tmp_path)
+    after = page.effects(tmp_path)[page.OF_KINDS]["spoken digits, linear"]
+    assert before["F1"][0] == pytest.approx(-0.055, abs=0.005)
     assert after["F1"][0] == pytest.approx(-0.05, abs=0.005)
-    assert middle == pytest.approx(-0.055, abs=0.005)
+
+
+def test_a_candidate_wins_if_its_events_are_ahead_and_its_segments_not_behind(page):
+    from earmark.metrics.run_comparison import compare_runs
+
+    def judge(event_f1, f1):
+        runs = {"event_f1": event_f1, "f1": f1}
+        return page.judge_candidate({x: compare_runs([0.5] * 5, own) for x, own in runs.items()})
+
+    ahead, same = [0.6, 0.61, 0.62, 0.6, 0.61], [0.5, 0.51, 0.49, 0.5, 0.5]
+    behind = [1 - x for x in ahead]
+    assert judge(ahead, same) == judge(ahead, ahead) == "wins"
+    assert judge(ahead, behind) == "ahead, but F1 behind"
+    assert judge(same, ahead) == "undecided"
+    assert judge(behind, ahead) == "behind"
+
+
+def test_candidates_beyond_the_paper_have_a_table_of_their_own(page, tmp_path):
+    folder = tmp_path / "map" / "procedural"
+    write_results(folder, "map_beyond", -0.05)
+    page.load_all.cache_clear()
+    rows = page.candidate_table(tmp_path).splitlines()[4:]
+    names = [row.split(" | ")[1] for row in rows]
+    assert names == list(read_configurations(REPO / "benchmarks" / "map_beyond.toml"))[1:]
+    assert rows[1].split(" | ")[2] == "+0.000 [+0.000, +0.000]"
+    assert rows[1].endswith(" | undecided |")
+    assert "prior" not in page.difference_table(tmp_path)  # of the map's own pairs alone
+    assert "prior attention, single" in page.beyond_table(tmp_path)
 
 
 def test_there_is_no_verdict_where_no_output_would_be_better(page, tmp_path):

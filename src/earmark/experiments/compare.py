@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from earmark.errors import DataError, SettingError, refusing
 from earmark.experiments.configurations import Configuration
@@ -205,6 +206,19 @@ def choose_validation(plan: Plan, validation: bool = False, read_test: bool = Fa
     return shown
 
 
+def list_test_reads(out: Path) -> list[dict[str, Any]]:
+    """Return when, and by which plans and runs, the test scores of a folder were read.
+
+    >>> list_test_reads(Path("nowhere"))
+    []
+    """
+    path = out / TEST_READ
+    if not path.exists():
+        return []
+    with refusing(f"{path} is damaged", DataError, "Move it to another place."):
+        return [dict(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+
+
 def record_test_read(plan: Plan, results: list[RunResult], out: Path) -> None:
     """Append to a file in `out` that the test scores were read now, with which plan and runs.
 
@@ -216,11 +230,7 @@ def record_test_read(plan: Plan, results: list[RunResult], out: Path) -> None:
     >>> json.loads((out / TEST_READ).read_text())[0]["runs"]
     0
     """
-    path = out / TEST_READ
-    reads = []
-    if path.exists():
-        with refusing(f"{path} is damaged", DataError, "Move it to another place."):
-            reads = list(json.loads(path.read_text(encoding="utf-8")))
+    path, reads = out / TEST_READ, list_test_reads(out)
     entry = {
         "read": datetime.now(UTC).isoformat(timespec="seconds"),
         "plan": plan.source.name,

@@ -87,6 +87,15 @@ class Effect:
         half = self.half_width(level)
         return self.difference - half, self.difference + half
 
+    def text(self, unit: str = "F1") -> str:
+        """Return the difference and its interval in words.
+
+        >>> Effect(0.03, run_variance=0.0001, clip_variance=0.0, n_runs=5).text()
+        '+0.030 F1 [+0.018, +0.042]'
+        """
+        low, high = self.interval(LEVEL)
+        return f"{self.difference:+.3f} {unit} [{low:+.3f}, {high:+.3f}]"
+
     @property
     def p_value(self) -> float:
         """One minus the level of the interval that ends at 0.
@@ -160,7 +169,6 @@ class Verdict:
         'too few runs to tell: at least 9 would be needed (+0.001 F1 [-0.036, +0.038] from 5)'
         """
         effect = self.effect
-        low, high = effect.interval(LEVEL)
         if self.outcome == "equivalent":
             narrow = effect.interval(NARROW_LEVEL)
             return (
@@ -168,13 +176,11 @@ class Verdict:
                 f"{100 * NARROW_LEVEL:.0f} % interval {narrow[0]:+.3f} to {narrow[1]:+.3f})"
             )
         if self.outcome == "undecided":
-            measured = (
-                f"({effect.difference:+.3f} {unit} [{low:+.3f}, {high:+.3f}] from {effect.n_runs})"
-            )
+            measured = f"({effect.text(unit)} from {effect.n_runs})"
             if self.n_needed is None:
                 return f"too few clips to tell: not even {MOST_RUNS} runs would decide {measured}"
             return f"too few runs to tell: at least {self.n_needed} would be needed {measured}"
-        size, ends = abs(effect.difference), sorted((abs(low), abs(high)))
+        size, ends = abs(effect.difference), sorted(map(abs, effect.interval(LEVEL)))
         p_text = "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.3f}"
         return f"{self.outcome} by {size:.3f} {unit} [{ends[0]:.3f}, {ends[1]:.3f}], {p_text}"
 
