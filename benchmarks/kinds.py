@@ -10,6 +10,10 @@ training, 4 for validation, 5 for the test, and no patient is in two. Each folde
 
     earmark compare benchmarks/defaults.toml --data DATA/digits --out ... --work ...
 
+The training set of `digits-backgrounds` also has tables with noisy tags, `weak-missing20.tsv` (of
+every five tags, one is missing) and `weak-wrong20.tsv` (one is another class); validation and test
+tables are never noisy.
+
 Made only by name: variations of the scenes, such as `digits-backgrounds`, digits over recordings
 of wind, rain and others besides noise, or `procedural-length3` (kind_variations.toml), and
 `lungs-whitened`, five-fold: folders fold0 to fold4, in each of which another fifth of the patients
@@ -47,6 +51,8 @@ N_FOLDS = 5
 LUNG_BAND = (40.0, 2700.0)  # Hz; breath, crackles and wheezes
 LUNG_LEVEL = 0.02  # root of the median power of a whitened recording
 KINDS = (*SCENES, "lungs")
+WITH_NOISE = ("digits-backgrounds",)  # whose tags also come with noise
+NOISE = {"missing20": ("missing", 0.2), "wrong20": ("wrong", 0.2)}
 VARIATIONS: Mapping[str, Mapping[str, object]] = {  # kind and variation -> how it is made
     f"{kind}-{name}": {"kind": kind, **variation}
     for name, variation in read_toml(HERE / "kind_variations.toml").items()
@@ -72,22 +78,60 @@ def write_kind(kind: str, folder: Path, processes: int = 1) -> None:
         write_lung_folds(SHARED / "lungs", folder)
     elif kind == "lungs":
         write_lungs(SHARED / "lungs", folder)
-    elif not (folder / "test" / "strong.tsv").exists():  # written last
-        scene_sets(kind).write(folder, processes=processes, overwrite=True)
+    else:
+        if not (folder / "test" / "strong.tsv").exists():  # written last
+            scene_sets(kind).write(folder, processes=processes, overwrite=True)
+        if kind in WITH_NOISE:
+            write_noisy_tags(folder / "train")
 
 
 def scene_sets(kind: str) -> SceneSets:
     """Return the sets of scenes of a kind, or of a variation of it."""
     variation = VARIATIONS.get(kind, {"kind": kind})
     sets = SceneSets.read(HERE / f"kind_{variation['kind']}.toml")
-    changes, folds = variation.get("scenes", {}), variation.get("background_folds", {})
+    changes, counts = variation.get("scenes", {}), variation.get("n", {})
+    folds = variation.get("background_folds", {})
     scenes = build(SceneConfig, "scenes", {**asdict(sets.scenes), **changes})
     own = {
-        name: replace(of, background_folds=tuple(folds.get(name, ())))
+        name: replace(of, n=counts.get(name, of.n), background_folds=tuple(folds.get(name, ())))
         for name, of in sets.sets.items()
     }
     behind = build(BankConfig, "background_bank", variation.get("background_bank", {}))
     return replace(sets, scenes=scenes, sets=own, background_bank=behind)
+
+
+def write_noisy_tags(folder: Path, seed: int = 0) -> None:
+    """Write the noisy variants of the tags of a set next to them; the same seed gives the same."""
+    tags = {file: sorted(own) for file, own in read_tags(folder / "weak.tsv").items()}
+    for name, (how, share) in NOISE.items():
+        path = folder / f"weak-{name}.tsv"
+        if not path.exists():
+            write_tags(path, add_noise(tags, how, share, seed))
+
+
+def add_noise(
+    tags: Mapping[str, Sequence[str]], how: str, share: float, seed: int
+) -> dict[str, list[str]]:
+    """Return tags of which a share is "missing", or "wrong": a class that the clip does not have.
+
+    More noise of the same kind and seed hits the same tags and further ones.
+    """
+    rng = np.random.default_rng(seed)
+    places = [(file, tag) for file, own in tags.items() for tag in own]
+    order = rng.permutation(len(places))
+    hit = {places[at] for at in order[: round(share * len(places))]}
+    labels = sorted({tag for _, tag in places})
+    draws = dict(zip(places, rng.random(len(places)), strict=True))
+    noisy: dict[str, list[str]] = {}
+    for file, own in tags.items():
+        kept = [tag for tag in own if (file, tag) not in hit]
+        if how == "wrong":
+            for tag in own:
+                absent = [label for label in labels if label not in {*own, *kept}]
+                if (file, tag) in hit and absent:
+                    kept.append(absent[int(draws[file, tag] * len(absent))])
+        noisy[file] = sorted(kept)
+    return noisy
 
 
 def write_lungs(

@@ -50,6 +50,9 @@ def write_sample(plan: Path, folder: Path) -> None:
         where.mkdir()
         for audio in folder.glob("**/audio/*"):
             audio.rename(where / audio.name)
+    for name, x in sorted(paths):  # other tables of the same set, such as one with noisy tags
+        if name == "train" and not (folder / x).exists():
+            (folder / x).write_text((folder / x).with_name("weak.tsv").read_text())
     nothing = replace(SCENES, n_events=(0, 0))
     for seed, where in enumerate(sorted({x for name, x in paths if name in NEGATIVES})):
         write_scenes(folder / where, N_SCENES, nothing, 100 + seed, prefix=f"{where}_")
