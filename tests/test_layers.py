@@ -1,6 +1,7 @@
 """Layers: padding has no effect, and each equals its textbook definition."""
 
 import multiprocessing
+import sys
 
 import pytest
 import torch
@@ -177,7 +178,11 @@ def test_dropout_does_nothing_in_evaluation_or_at_rate_0():
 
 
 def normalise_part(rank, file, splits, answers):
-    """Normalise the clips of one process of two; put outputs and gradients into `answers`."""
+    """Normalise the clips of one process of two; put outputs and gradients into `answers`.
+
+    If anything still refers to the process group when it is destroyed, its threads are not joined,
+    and the process may abort when it exits.
+    """
     distributed.init_process_group("gloo", init_method=file, rank=rank, world_size=2)
     for split in splits:
         clips = slice(0, split[0]) if rank == 0 else slice(split[0], sum(split))
@@ -185,7 +190,9 @@ def normalise_part(rank, file, splits, answers):
         got = with_gradient(norm, random(7, 2, 1, 1)[clips], weights)
         answers.put((rank, split, [x.tolist() for x in got], norm.running_mean.tolist()))
     distributed.barrier()
+    group = distributed.group.WORLD
     distributed.destroy_process_group()
+    assert sys.getrefcount(group) == 2  # `group`, and the argument
 
 
 def test_processes_with_few_clips_each_normalise_them_as_one_process_does(tmp_path):

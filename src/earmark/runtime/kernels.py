@@ -213,10 +213,26 @@ def _torch_batch_norm(
 def _sum_of_processes(values: Tensor) -> Tensor:
     if not _several_processes():
         return values
-    from torch.distributed.nn.functional import all_reduce  # the one with a gradient
-
-    total: Tensor = all_reduce(values)  # type: ignore[no-untyped-call]
+    total: Tensor = _SumOfProcesses.apply(values)  # type: ignore[no-untyped-call]
     return total
+
+
+class _SumOfProcesses(torch.autograd.Function):
+    """The sum over all processes, and that of its gradients.
+
+    torch.distributed.nn.functional.all_reduce does the same, but binds the process group of its
+    first import for good: threads of a group that nothing ends abort the process when it exits.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return _SumOfProcesses.apply(*gradients)  # type: ignore[no-untyped-call]
 
 
 def _statistics(maps: Tensor, mask: Tensor | None) -> Statistics:
