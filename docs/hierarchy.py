@@ -49,6 +49,9 @@ TITLES: Mapping[str, str] = {  # folder of results -> what tables call its data
     "map/procedural": "procedural sounds",
     "map/lungs": "lung sounds",
     **{folder: f"procedural sounds of {x} s" for x, folder in LENGTHS.items()},
+    "map/procedural-clip30": "procedural sounds, clips of 30 s",
+    "map/procedural-events1": "procedural sounds, one short event per clip",
+    "map/procedural-events8": "procedural sounds, eight short events per clip",
 }
 # Folder and plan. Several plans share a folder, and so the runs that they have in common.
 KINDS = (
@@ -58,6 +61,13 @@ KINDS = (
     ("map/lungs", "map_lungs"),
 )
 OF_LENGTHS = tuple((folder, "map_lengths") for folder in LENGTHS.values())
+OF_OTHER_STAGES = tuple((LENGTHS[x], "map_stages") for x in ("1", "3"))
+OF_OTHER_CLIPS = (
+    ("map/procedural-clip30", "map_clips"),
+    ("map/procedural-events1", "map_events"),
+    ("map/procedural-events8", "map_events"),
+    ("map/digits-backgrounds", "map_noise"),
+)
 BEYOND = (
     ("map/digits-backgrounds", "map_beyond"),
     ("map/procedural", "map_beyond"),
@@ -68,6 +78,8 @@ PLANS = (
     ("map/digits-backgrounds", "map_structures"),
     ("map/digits-backgrounds", "map_long"),
     *OF_LENGTHS,
+    *OF_OTHER_STAGES,
+    *OF_OTHER_CLIPS,
     *BEYOND,
 )
 SCORES = (
@@ -84,6 +96,7 @@ DRAWN = ("f1", "event_f1", "intersection_f1")
 OF_KINDS = "Kind of data, hierarchical (5, 5, 5)"
 OF_LENGTH = "Event length, procedural sounds, (5, 5, 5)"
 OF_STAGES = "Other stages"
+OF_CLIPS = "Clips and tags, (5, 5, 5)"
 Effects = dict[str, dict[str, tuple[float, float, float]]]
 
 
@@ -386,7 +399,7 @@ def effects(root: Path = RESULTS) -> dict[str, Effects]:
             if (group := _group(known, pair)) and not known.refusal(pair):
                 title, name = group
                 groups.setdefault(title, {})[name] = _intervals(known, pair)
-    order = (OF_KINDS, OF_LENGTH, OF_STAGES)
+    order = (OF_KINDS, OF_LENGTH, OF_STAGES, OF_CLIPS)
     return {title: groups[title] for title in order if title in groups}
 
 
@@ -397,8 +410,8 @@ def _group(known: DataSet, pair: Pair) -> tuple[str, str] | None:
     if known.key in OF_LENGTHS:
         return OF_LENGTH, known.title.removeprefix("procedural sounds of ")
     if _is_hierarchy(known, pair):
-        return OF_KINDS, _title(known, pair)
-    if pair.change == "other stages minus single":
+        return OF_CLIPS if known.key in OF_OTHER_CLIPS else OF_KINDS, _title(known, pair)
+    if known.key in OF_OTHER_STAGES or pair.change == "other stages minus single":
         return OF_STAGES, f"{known.title}, {pair.configuration.removeprefix('linear, ')}"
     return None
 

@@ -13,7 +13,7 @@ from earmark.experiments.compare import TEST_READ
 from earmark.experiments.configurations import read_configurations
 from earmark.experiments.run import FROM_TAGS, RunResult
 from earmark.formats.events import read_events
-from earmark.formats.tags import read_tags
+from earmark.formats.tags import read_tags, write_tags
 
 REPO = Path(__file__).parent.parent
 
@@ -35,6 +35,9 @@ def page(monkeypatch):
     return page
 
 
+TAGS = {f"{i}.wav": ["one", "two"] if i % 2 else ["three", "four"] for i in range(10)}
+
+
 class TestData:
     def test_every_variation_changes_what_it_says_and_nothing_else(self, kinds):
         base = kinds.scene_sets("procedural")
@@ -46,6 +49,12 @@ class TestData:
         assert [x.event_duration for x in lengths] == [(0.3, 0.3), (1, 1), (3, 3), (6, 6)]
         assert {x.n_events for x in lengths} == {(1, 2)}
         assert {x.snr_db for x in lengths} == {base.scenes.snr_db}
+        clips = kinds.scene_sets("procedural-clip30")
+        assert (clips.scenes.duration, clips.scenes.n_events) == (30, base.scenes.n_events)
+        assert [clips.sets[x].n for x in ("train", "valid", "test")] == [400, 100, 200]
+        events = [kinds.scene_sets(f"procedural-events{x}").scenes for x in (1, 8)]
+        assert [x.n_events for x in events] == [(1, 1), (8, 8)]
+        assert {x.event_duration for x in events} == {(0.5, 1)}
 
     def test_scenes_of_a_variation_have_events_of_its_length(self, kinds, tmp_path, monkeypatch):
         from dataclasses import replace
@@ -60,6 +69,43 @@ class TestData:
         events = read_events(tmp_path / "procedural-length6" / "test" / "strong.tsv")
         lengths = [event.offset - event.onset for own in events.values() for event in own]
         assert lengths == pytest.approx([6.0] * len(lengths), abs=0.002)
+
+    def test_training_tags_of_digits_also_come_with_noise(self, kinds, tmp_path, monkeypatch):
+        class Sets:
+            def write(self, folder, processes, overwrite):
+                for name in ("train", "valid", "test"):
+                    (folder / name).mkdir(parents=True)
+                    write_tags(folder / name / "weak.tsv", TAGS)
+
+        monkeypatch.setattr(kinds, "scene_sets", lambda kind: Sets())
+        kinds.main([str(tmp_path), "--only", "digits-backgrounds", "procedural"])
+        noisy = {path.name: read_tags(path) for path in tmp_path.glob("**/weak-*.tsv")}
+        assert noisy.keys() == {f"weak-{name}.tsv" for name in kinds.NOISE}
+        assert all((tmp_path / "digits-backgrounds" / "train" / name).exists() for name in noisy)
+        assert [sum(map(len, own.values())) for _, own in sorted(noisy.items())] == [16, 20]
+
+    def test_noise_hits_the_share_of_tags_that_it_says(self, kinds):
+        rng = np.random.default_rng(0)
+        labels = np.array(["a", "b", "c", "d"])
+        tags = {f"{i}.wav": sorted(labels[rng.random(4) < 0.4].tolist()) for i in range(200)}
+        n_tags = sum(map(len, tags.values()))
+        before = set()
+        for percent in (5, 10, 20):
+            n_hit = round(percent / 100 * n_tags)
+            missing = kinds.add_noise(tags, "missing", percent / 100, seed=0)
+            gone = {(file, tag) for file in tags for tag in {*tags[file]} - {*missing[file]}}
+            assert len(gone) == n_hit
+            assert before < gone  # more noise keeps the noise there was
+            before = gone
+            wrong = kinds.add_noise(tags, "wrong", percent / 100, seed=0)
+            lost = {(file, tag) for file in tags for tag in {*tags[file]} - {*wrong[file]}}
+            assert lost == gone
+            full = sum(len(own) == 4 for own in tags.values())
+            n_new = sum(len({*wrong[file]} - {*tags[file]}) for file in tags)
+            assert n_hit - 4 * full <= n_new <= n_hit
+            assert wrong == kinds.add_noise(tags, "wrong", percent / 100, seed=0)
+            assert wrong != kinds.add_noise(tags, "wrong", percent / 100, seed=1)
+        assert all(missing[file] == own for file, own in tags.items() if not own)
 
     def test_every_patient_of_the_lung_sounds_is_tested_once(self, kinds, tmp_path):
         source = tmp_path / "source"
@@ -187,6 +233,9 @@ def test_the_page_shows_what_is_there(page, tmp_path):
     write_results(tmp_path / "map" / "lungs", "map_lungs", 0.1, auc=0.66)
     write_results(tmp_path / "map" / "procedural-length3", "map_lengths", 0.035)
     write_results(tmp_path / "map" / "digits-backgrounds", "map_structures", -0.05)
+    write_results(tmp_path / "map" / "procedural-length3", "map_stages", 0.035)
+    write_results(tmp_path / "map" / "procedural-events8", "map_events", 0.0)
+    write_results(tmp_path / "map" / "digits-backgrounds", "map_noise", 0.001)
     lines = page.summary(tmp_path).splitlines()
     assert len(lines) == 3
     start = "- **spoken digits** (35 of 35 runs, validation clips): linear behind by 0.05"
@@ -211,10 +260,16 @@ def test_the_page_shows_what_is_there(page, tmp_path):
     assert "| spoken digits | linear, single | 16 | 9 | 8 | 0 of 5 | 1.5 |" in trained
     assert "| lung sounds | linear, single | 8 | 9 | 8 | 5 of 5 | 1.5 |" in trained
     groups = page.effects(tmp_path)
-    assert list(groups) == [page.OF_KINDS, page.OF_LENGTH, page.OF_STAGES]
+    assert list(groups) == [page.OF_KINDS, page.OF_LENGTH, page.OF_STAGES, page.OF_CLIPS]
     assert list(groups[page.OF_LENGTH]) == ["3 s"]
     stages = [f"spoken digits, {stages}" for stages in ("(25, 5)", "(5, 25)")]
+    stages += [f"procedural sounds of 3 s, {x}" for x in ("(2, 5, 12)", "(25, 5)", "(3)")]
     assert list(groups[page.OF_STAGES]) == stages
+    assert list(groups[page.OF_CLIPS]) == [
+        "procedural sounds, eight short events per clip",
+        "spoken digits, missing 20 %",
+        "spoken digits, wrong 20 %",
+    ]
     of_kinds = groups[page.OF_KINDS]
     kinds = ("linear", "exp", "attention", "linear, no GRU")  # and nothing of the others
     assert list(of_kinds) == [f"spoken digits, {kind}" for kind in kinds]
