@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.kinds import NOISE
 from benchmarks.yamnet import register
 from earmark.experiments import Plan, RunResult, run_plan, write_tables
 from earmark.experiments.compare import TABLE
@@ -23,6 +24,7 @@ from earmark.experiments.plan_file import NEGATIVES, fold_path, read_data, read_
 from earmark.synth.scenes import SceneConfig, write_scenes
 
 N_SCENES = 6
+NOISY_TABLES = [f"weak-{name}.tsv" for name in NOISE]
 CLASSES = ("bell", "siren")
 SCENES = SceneConfig(sample_rate=8000, duration=3.0, event_duration=(0.5, 1.5), classes=CLASSES)
 OVERRIDES = (
@@ -50,8 +52,8 @@ def write_sample(plan: Path, folder: Path) -> None:
         where.mkdir()
         for audio in folder.glob("**/audio/*"):
             audio.rename(where / audio.name)
-    for name, x in sorted(paths):  # other tables of the same set, such as one with noisy tags
-        if name == "train" and not (folder / x).exists():
+    for name, x in sorted(paths):
+        if name == "train" and Path(x).name in NOISY_TABLES:
             (folder / x).write_text((folder / x).with_name("weak.tsv").read_text())
     nothing = replace(SCENES, n_events=(0, 0))
     for seed, where in enumerate(sorted({x for name, x in paths if name in NEGATIVES})):

@@ -1,13 +1,10 @@
 """Generate the verdicts, tables and figure on hierarchical pooling in docs/results.md.
 
 From benchmarks/results: a data set has the results of a plan, complete or not. Scores are those of
-the test clips where the plan does not hold them back, or the folder records that they were read,
-and of the validation clips otherwise, as of all candidates beyond the paper. There is no verdict on
-a pair of configurations
-
-    that has fewer runs than the plan asks for, or
-    of which neither learns tags well enough (`LEAST_AUC`): recognition decides, not pooling, or
-    of which both have an error rate above 1: no output at all would be better.
+the test clips where the plan does not hold them back, or the folder records that those of all its
+runs were read, and of the validation clips otherwise, as of all candidates beyond the paper. There
+is no verdict on a pair of configurations that has fewer runs than the plan asks for, nor where
+`earmark compare` has none: tags are learned too badly, or no output at all would be better.
 
     python -m docs.hierarchy      prints the tables and writes docs/images/map.png
 """
@@ -26,7 +23,7 @@ from earmark.experiments.configurations import (
     list_pairs,
     read_configurations,
 )
-from earmark.experiments.plan_file import read_plan_file
+from earmark.experiments.plan_file import read_least_auc, read_plan_file
 from earmark.experiments.run import RunResult
 from earmark.experiments.table import METRICS, Comparison, compare_results
 from earmark.metrics.report import TextTable
@@ -36,7 +33,6 @@ from earmark.plots import plot_effects, save
 
 RESULTS = BENCHMARKS / "results"
 IMAGE = Path(__file__).parent / "images" / "map.png"
-LEAST_AUC = 0.80  # of the tags
 NOTHING = "No runs yet.\n"
 HIERARCHY = "hierarchical minus single"
 CHANGE = "Hierarchical (5, 5, 5) minus single-level"
@@ -76,6 +72,7 @@ BEYOND = (
 PLANS = (
     *KINDS,
     ("map/digits-backgrounds", "map_structures"),
+    ("map/procedural", "map_structures"),
     ("map/digits-backgrounds", "map_long"),
     *OF_LENGTHS,
     *OF_OTHER_STAGES,
@@ -87,12 +84,13 @@ SCORES = (
     *("psds1", "psds2", "map", "auc"),
 )
 DIFFERENCES = (
-    *("f1", "er", "event_f1", "intersection_f1", "length_ratio"),
+    *("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "length_ratio"),
     *("psds1", "psds2", "map"),
 )
 CANDIDATE_SCORES = ("event_f1", "f1", "intersection_f1", "psds1", "map")
 TUNINGS_SHOWN = ("clip", "clip_and_frame", "strong")
-DRAWN = ("f1", "event_f1", "intersection_f1")
+TUNED = ("f1", "event_f1", "intersection_f1")
+DRAWN = ("f1", "event_f1", "intersection_f1", "psds1")
 OF_KINDS = "Kind of data, hierarchical (5, 5, 5)"
 OF_LENGTH = "Event length, procedural sounds, (5, 5, 5)"
 OF_STAGES = "Other stages"
@@ -123,6 +121,11 @@ class DataSet:
         return TITLES[self.folder]
 
     @property
+    def label(self) -> str:
+        """The title, and what no test clips show."""
+        return self.title if self.clips == "test" else f"{self.title} (validation)"
+
+    @property
     def n_planned(self) -> int:
         """How many runs the plan has."""
         return sum(configuration.seeds for configuration in self.plan.values())
@@ -138,20 +141,12 @@ class DataSet:
         """Return why a pair has no verdict, and what was measured; empty if it has one."""
         if missing := self.missing(pair):
             return missing
-        known = [self.comparison.summaries[name] for name in (pair.configuration, pair.baseline)]
-        aucs = [own["auc"].mean for own in known if "auc" in own]
-        rates = [own["er"].mean for own in known]
-        if aucs and max(aucs) < LEAST_AUC:
-            reason = f"tags are learned too badly (AUC {max(aucs):.3f})"
-        elif min(rates) > 1:
-            reason = f"no output would be better (ER {min(rates):.2f})"
-        else:
-            return ""
-        return f"no verdict, since {reason}: {self.verdict(pair).effect.text()}"
+        verdict = self.verdict(pair)
+        return verdict.sentence() if verdict.refusal else ""
 
     def verdict(self, pair: Pair) -> Verdict:
         """Return what a pair would say if nothing was against it."""
-        return self.comparison.verdicts[f"{pair.configuration} minus {pair.baseline}"]
+        return self.comparison.verdicts[pair.title]
 
     def sentence(self, pair: Pair) -> str:
         """Return what it says in words, or why it may not."""
@@ -165,11 +160,17 @@ def load(folder: str, plan_name: str, root: Path = RESULTS) -> DataSet | None:
     results = read_results(path, configurations)
     if not results:
         return None
-    plans_read = {entry["plan"] for entry in list_test_reads(path)}
-    is_read = not tree.get("hold_test") or plan.name in plans_read
+    known = {x for entry in list_test_reads(path) if entry["plan"] == plan.name
+             for x in entry["fingerprints"]}  # fmt: skip
+    is_read = not tree.get("hold_test") or known.issuperset(x.fingerprint for x in results)
     is_read = is_read and (folder, plan_name) not in BEYOND  # which are judged on validation clips
     shown = results if is_read else [result.on_validation() for result in results]
-    comparison = compare_results(shown, list_pairs(configurations), tree.get("tuning", "clip"))
+    comparison = compare_results(
+        shown,
+        list_pairs(configurations),
+        tree.get("tuning", "clip"),
+        least_auc=read_least_auc(tree, plan),
+    )
     clips, settings = "test" if is_read else "validation", tree.get("settings", {})
     return DataSet(folder, plan_name, configurations, settings, shown, clips, comparison)
 
@@ -250,9 +251,9 @@ def tuning_table(root: Path = RESULTS) -> str:
         for pair in pairs:
             for tuning, compared in by_tuning.items():
                 rate = compared.summaries[pair.baseline]["er"].mean
-                texts = _intervals_of(compared.pairs[pair], DRAWN)
+                texts = _intervals_of(compared.pairs[pair], TUNED)
                 rows.append((_title(known, pair), tuning, f"{rate:.2f}", *texts))
-    columns = ("data, pooling", "tuning", "ER, single-level", *(METRICS[x].title for x in DRAWN))
+    columns = ("data, pooling", "tuning", "ER, single-level", *(METRICS[x].title for x in TUNED))
     return _table(f"{CHANGE}, by tuning of the thresholds", columns, rows)
 
 
@@ -265,7 +266,7 @@ def _is_hierarchy(known: DataSet, pair: Pair) -> bool:
 
 def _title(known: DataSet, pair: Pair) -> str:
     """Return data and pooling of such a pair."""
-    return ", ".join(filter(None, (known.title, _variant(pair))))
+    return ", ".join(filter(None, (known.label, _variant(pair))))
 
 
 def _variant(pair: Pair) -> str:
@@ -284,7 +285,7 @@ def _intervals_of(metrics: Mapping[str, RunDifference], names: Sequence[str]) ->
 def verdict_table(root: Path = RESULTS) -> str:
     """Return what every pair of every data set says."""
     rows = [
-        (known.title, f"{pair.configuration} minus {pair.baseline}", known.sentence(pair))
+        (known.label, pair.title, known.sentence(pair))
         for known in load_all(root).values()
         if known.key not in BEYOND
         for pair in known.comparison.pairs
@@ -408,11 +409,11 @@ def _group(known: DataSet, pair: Pair) -> tuple[str, str] | None:
     if known.key in BEYOND:
         return None
     if known.key in OF_LENGTHS:
-        return OF_LENGTH, known.title.removeprefix("procedural sounds of ")
+        return OF_LENGTH, known.label.removeprefix("procedural sounds of ")
     if _is_hierarchy(known, pair):
         return OF_CLIPS if known.key in OF_OTHER_CLIPS else OF_KINDS, _title(known, pair)
     if known.key in OF_OTHER_STAGES or pair.change == "other stages minus single":
-        return OF_STAGES, f"{known.title}, {pair.configuration.removeprefix('linear, ')}"
+        return OF_STAGES, f"{known.label}, {pair.configuration.removeprefix('linear, ')}"
     return None
 
 

@@ -766,6 +766,38 @@ def test_a_verdict_covers_the_clips_that_runs_share():
     assert found.to_dict()["verdicts"]["b minus a"]["sentence"] in found.sentences()[0]
 
 
+def with_auc(result, auc):
+    scores = dict(result.scores)
+    scores["threshold_free"] = scores["threshold_free"] | {"mean_roc_auc": auc}
+    return replace(result, scores=scores)
+
+
+def test_there_is_no_verdict_where_no_output_would_be_better_or_tags_are_not_learned():
+    pairs = [Pair("a", "b", "b minus a"), Pair("c", "d", "b minus a"), Pair("e", "f", "b minus a")]
+    rates = {"a": 1.5, "b": 1.2, "c": 1.2, "d": 0.9, "e": 0.5, "f": 0.5}
+    aucs = {"a": 0.95, "b": 0.95, "c": 0.7, "d": 0.9, "e": 0.79, "f": 0.795}
+    results = [with_auc(made_result(name, seed, rates[name], 0.5 + seed / 100), aucs[name])
+               for name in rates for seed in range(5)]  # fmt: skip
+    joint = "means per seed: b minus a"
+
+    def sentences(least_auc):
+        found = compare_results(results, pairs, least_auc=least_auc)
+        assert found.by_change["b minus a"]["f1"].n_runs == 15  # tables have all of them
+        return {name: verdict.sentence() for name, verdict in found.verdicts.items()}
+
+    equal = "no difference larger than 0.02 F1"
+    found = sentences(0.0)
+    assert found["b minus a"].startswith("no verdict, since no output would be better (ER 1.20): ")
+    assert all(found[x].startswith(equal) for x in ("d minus c", "f minus e"))
+    assert found[f"{joint} (2 of 3 pairs)"].startswith(equal)
+    found = sentences(0.8)
+    tags = "no verdict, since tags are learned too badly (AUC 0.795): +0.000 F1 ["
+    assert found["f minus e"].startswith(tags)
+    assert found["d minus c"].startswith(equal)  # one side is enough
+    assert not any(name.startswith(joint) for name in found)  # one pair is not several
+    assert sentences(0.795).keys() == sentences(0.0).keys()
+
+
 def test_the_tables_and_the_terminal_end_with_the_verdicts(home, results):
     plan = Plan.read(home / "plan.toml")
     comparisons = write_tables(plan, results, home / "verdicts")
@@ -878,6 +910,12 @@ def test_the_tables_contain_every_configuration_and_pair(home, results):
         ("[data]", "[dato]", "'dato'; did you mean 'data'"),
         ("[data]", 'tuning = "clop"\n[data]', "'clop'; did you mean 'clip'"),
         ("[data]", "hold_test = 1\n[data]", "hold_test must be true or false. Got 1"),
+        (
+            "[data]",
+            "least_auc = 80\n[data]",
+            "least_auc must lie between 0 and 1, such as 0.8. Got 80",
+        ),
+        ("[data]", "least_auc = true\n[data]", "least_auc must lie between 0 and 1"),
         ("[data]", "based_on = 1\n[data]", "based_on must be the file name of a plan. Got 1"),
         ("[data]", "[data]\nfolds = 0", r"data\.folds must be 1 or more\. Got 0"),
         ("[data]", "[data]\nfolds = 2", r"data\.folds is 2, but no path contains {fold}"),

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -41,14 +42,20 @@ TAGS = {f"{i}.wav": ["one", "two"] if i % 2 else ["three", "four"] for i in rang
 class TestData:
     def test_every_variation_changes_what_it_says_and_nothing_else(self, kinds):
         base = kinds.scene_sets("procedural")
-        for name in kinds.VARIATIONS:
-            sets = kinds.scene_sets(name)
+        for name, variation in kinds.VARIATIONS.items():
+            sets, plain = kinds.scene_sets(name), kinds.scene_sets(name.partition("-")[0])
             assert sets.sets.keys() == {"train", "valid", "test"}
-            assert sets != kinds.scene_sets(name.partition("-")[0])
+            before = asdict(plain.scenes)
+            changed = {x for x, value in asdict(sets.scenes).items() if value != before[x]}
+            assert {*variation.get("scenes", ())} == changed
+            counts = {x: own.n for x, own in sets.sets.items() if own.n != plain.sets[x].n}
+            assert counts == variation.get("n", {})
+            assert (sets.background_bank != plain.background_bank) == (
+                "background_bank" in variation
+            )
         lengths = [kinds.scene_sets(f"procedural-length{x}").scenes for x in ("0.3", "1", "3", "6")]
         assert [x.event_duration for x in lengths] == [(0.3, 0.3), (1, 1), (3, 3), (6, 6)]
         assert {x.n_events for x in lengths} == {(1, 2)}
-        assert {x.snr_db for x in lengths} == {base.scenes.snr_db}
         clips = kinds.scene_sets("procedural-clip30")
         assert (clips.scenes.duration, clips.scenes.n_events) == (30, base.scenes.n_events)
         assert [clips.sets[x].n for x in ("train", "valid", "test")] == [400, 100, 200]
@@ -245,13 +252,18 @@ def test_the_page_shows_what_is_there(page, tmp_path):
     assert lines[1] == f"{title}: linear 3 of 5 pairs of runs so far."
     assert "linear no verdict, since tags are learned too badly (AUC 0.660)" in lines[2]
     table = page.verdict_table(tmp_path)
-    assert "| spoken digits | linear, hierarchical minus linear, single | behind by 0.05" in table
-    assert "| procedural sounds of 3 s | (5, 5, 5) minus single | ahead by 0.03" in table
+    assert (
+        "| spoken digits (validation) | linear, hierarchical minus linear, single | behind by 0.05"
+        in table
+    )
+    assert (
+        "| procedural sounds of 3 s (validation) | (5, 5, 5) minus single | ahead by 0.03" in table
+    )
     assert "| linear, single, no GRU minus linear, single | no difference larger" in table
     assert "| no verdict, since tags are learned too badly (AUC 0.660): +0.0" in table
     differences = page.difference_table(tmp_path)
-    assert "| spoken digits, linear | 5 | -0.05" in differences
-    assert "| procedural sounds of 3 s | 5 | +0.0" in differences
+    assert "| spoken digits (validation), linear | 5 | -0.05" in differences
+    assert "| procedural sounds of 3 s (validation) | 5 | +0.0" in differences
     assert "(25, 5)" not in differences
     scores = page.score_table(tmp_path)
     assert "| spoken digits, validation | linear, hierarchical | 5 | 0.6" in scores
@@ -261,20 +273,22 @@ def test_the_page_shows_what_is_there(page, tmp_path):
     assert "| lung sounds | linear, single | 8 | 9 | 8 | 5 of 5 | 1.5 |" in trained
     groups = page.effects(tmp_path)
     assert list(groups) == [page.OF_KINDS, page.OF_LENGTH, page.OF_STAGES, page.OF_CLIPS]
-    assert list(groups[page.OF_LENGTH]) == ["3 s"]
-    stages = [f"spoken digits, {stages}" for stages in ("(25, 5)", "(5, 25)")]
-    stages += [f"procedural sounds of 3 s, {x}" for x in ("(2, 5, 12)", "(25, 5)", "(3)")]
+    assert list(groups[page.OF_LENGTH]) == ["3 s (validation)"]
+    stages = [f"spoken digits (validation), {stages}" for stages in ("(25, 5)", "(5, 25)")]
+    at = "procedural sounds of 3 s (validation)"
+    stages += [f"{at}, {x}" for x in ("(2, 5, 12)", "(25, 5)", "(3)")]
     assert list(groups[page.OF_STAGES]) == stages
     assert list(groups[page.OF_CLIPS]) == [
-        "procedural sounds, eight short events per clip",
-        "spoken digits, missing 20 %",
-        "spoken digits, wrong 20 %",
+        "procedural sounds, eight short events per clip (validation)",
+        "spoken digits (validation), missing 20 %",
+        "spoken digits (validation), wrong 20 %",
     ]
     of_kinds = groups[page.OF_KINDS]
     kinds = ("linear", "exp", "attention", "linear, no GRU")  # and nothing of the others
-    assert list(of_kinds) == [f"spoken digits, {kind}" for kind in kinds]
-    assert of_kinds["spoken digits, linear"].keys() == {"F1", "event F1"}
-    middle, low, high = of_kinds["spoken digits, linear"]["F1"]
+    assert list(of_kinds) == [f"spoken digits (validation), {kind}" for kind in kinds]
+    of_digits = of_kinds["spoken digits (validation), linear"]
+    assert of_digits.keys() == {"F1", "event F1", "PSDS1"}
+    middle, low, high = of_digits["F1"]
     assert low < middle < high < 0
     page.draw(tmp_path / "map.png", tmp_path)
     assert (tmp_path / "map.png").stat().st_size > 10_000
@@ -283,10 +297,14 @@ def test_the_page_shows_what_is_there(page, tmp_path):
 def test_the_page_shows_nothing_of_the_test_clips_before_the_plan_has_read_them(page, tmp_path):
     folder = tmp_path / "map" / "digits-backgrounds"
     write_results(folder, "map", -0.05)
-    before = page.effects(tmp_path)[page.OF_KINDS]["spoken digits, linear"]
+    before = page.effects(tmp_path)[page.OF_KINDS]["spoken digits (validation), linear"]
     reads = []
-    for plan, clips in (("map_structures", "validation"), ("map", "test")):
-        reads.append({"plan": f"{plan}.toml"})
+    for plan, known, clips in (
+        ("map_structures", [""], "validation"),
+        ("map", [], "validation"),  # of other runs
+        ("map", [""], "test"),
+    ):
+        reads.append({"plan": f"{plan}.toml", "fingerprints": known})
         (folder / TEST_READ).write_text(json.dumps(reads))
         page.load_all.cache_clear()
         assert f"(35 of 35 runs, {clips} clips)" in page.summary(tmp_path)
@@ -337,8 +355,8 @@ def test_data_are_in_order_of_how_long_events_come_out(page, tmp_path):
     page.load_all.cache_clear()
     rows = [line.split(" | ") for line in page.length_table(tmp_path).splitlines()[4:]]
     assert [row[:5] for row in rows] == [
-        ["| procedural sounds of 6 s", "0.90", "0.80", "0.50", "5"],
-        ["| procedural sounds of 3 s", "1.20", "1.10", "0.50", "5"],
+        ["| procedural sounds of 6 s (validation)", "0.90", "0.80", "0.50", "5"],
+        ["| procedural sounds of 3 s (validation)", "1.20", "1.10", "0.50", "5"],
     ]
     assert rows[0][5] == "+0.000 [+0.000, +0.000]"
 
@@ -348,8 +366,8 @@ def test_differences_are_shown_for_each_tuning_of_pairs_that_are_complete(page, 
     write_results(tmp_path / "map" / "procedural", "map", -0.05, n_seeds=3)
     page.load_all.cache_clear()
     rows = [line.split(" | ") for line in page.tuning_table(tmp_path).splitlines()[4:]]
-    assert {row[0].split(",")[0] for row in rows} == {"| spoken digits"}
-    ours = [row for row in rows if row[0] == "| spoken digits, linear"]
+    assert {row[0].split(",")[0] for row in rows} == {"| spoken digits (validation)"}
+    ours = [row for row in rows if row[0] == "| spoken digits (validation), linear"]
     assert [row[1] for row in ours] == ["clip", "clip_and_frame"]  # "strong" was not measured
     assert [row[2] for row in ours] == ["0.50", "0.50"]
     first, second = (float(row[3].split()[0]) for row in ours)

@@ -272,7 +272,8 @@ def write_tables(
         table, differences = VALIDATION, DIFFERENCES.replace(TABLE, VALIDATION)
         figure = f"{VALIDATION}-{FIGURE}"
     comparisons = [
-        compare_results(results, plan.pairs(), tuning) for tuning in list_tunings(results)
+        compare_results(results, plan.pairs(), tuning, least_auc=plan.least_auc)
+        for tuning in list_tunings(results)
     ]
     tables = [own for comparison in comparisons for own in comparison_tables(comparison)]
     verdicts = [text for text in [verdicts_text(comparisons)] if text]

@@ -94,6 +94,15 @@ class Pair(NamedTuple):
     configuration: str
     change: str = ""
 
+    @property
+    def title(self) -> str:
+        """How tables and verdicts name it.
+
+        >>> Pair("single", "hierarchical").title
+        'hierarchical minus single'
+        """
+        return f"{self.configuration} minus {self.baseline}"
+
 
 def read_configurations(path: str | os.PathLike[str]) -> dict[str, Configuration]:
     """Return the configurations of a plan, in order; its tables need not exist.

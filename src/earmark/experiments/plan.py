@@ -11,6 +11,7 @@ the folder `audio` next to it.
     tuning = "clip"         the tuning (one of `TUNINGS`) whose verdicts end the output: the choice
                             belongs in the plan, before the test scores are known
     hold_test = true        show validation scores only, until the test scores are asked for
+    least_auc = 0.8         no verdict on configurations whose tags are learned worse, by mean AUC
     based_on = "x.toml"     another plan, relative to this one, of which this one changes some;
                             with [grid] or [configurations] here, those of the other are left out
     [data]                  tables: train, valid and test; optional: train_events and valid_events;
@@ -79,6 +80,7 @@ from earmark.experiments.plan_file import (
     check_path,
     fold_path,
     read_data,
+    read_least_auc,
     read_plan_file,
 )
 from earmark.inference.decoding import Rule
@@ -206,6 +208,7 @@ class Plan:
         overrides: of the settings of every configuration, such as "training.max_epochs=1"; last.
         tuning: the one that decides, in `TUNINGS`.
         hold_test: whether test scores are shown only on request.
+        least_auc: of the tags, for a verdict on a pair; 0 is none.
         n_folds: of the tables; the run of seed s uses fold s % n_folds.
 
     >>> import tempfile
@@ -239,6 +242,7 @@ class Plan:
     tuning: str = "clip"
     hold_test: bool = False
     n_folds: int = 1
+    least_auc: float = 0.0
 
     @classmethod
     def read(
@@ -295,7 +299,7 @@ class Plan:
             raise SettingError(f"{source}: hold_test must be true or false. Got {hold_test!r}.")
         plan = cls(
             source, folder, paths, configurations, base, audio, tables.labels, decoding, common,
-            features, overrides, tuning, hold_test, tables.folds,
+            features, overrides, tuning, hold_test, tables.folds, read_least_auc(tree, source),
         )  # fmt: skip
         plan._check()
         return plan

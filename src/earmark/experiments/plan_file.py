@@ -20,6 +20,7 @@ TABLES = (
     "encoder",
     "tuning",
     "hold_test",
+    "least_auc",
     "settings",
     "grid",
     "configurations",
@@ -130,6 +131,20 @@ def read_data(tree: Mapping[str, Any], source: Path) -> DataConfig:
         return build(DataConfig, "data", tree["data"])
     except SettingError as error:
         raise SettingError(f"{source}: {error}") from None
+
+
+def read_least_auc(tree: Mapping[str, Any], source: Path) -> float:
+    """Return the least AUC of the tags for a verdict, of a plan that was read; 0 is none.
+
+    >>> read_least_auc({"least_auc": 0.8}, Path("plan.toml"))
+    0.8
+    """
+    least = tree.get("least_auc", 0.0)
+    if isinstance(least, bool) or not isinstance(least, int | float) or not 0 <= least <= 1:
+        raise SettingError(
+            f"{source}: least_auc must lie between 0 and 1, such as 0.8. Got {least!r}."
+        )
+    return float(least)
 
 
 def fold_path(path: Path, fold: int) -> Path:

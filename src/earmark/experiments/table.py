@@ -9,7 +9,9 @@ test, which is also corrected (Holm) for the number of pairs with the same chang
 Pairs with the same change are also tested jointly, in two ways: over all their runs, which takes
 runs with the same seed and different poolings for independent; and over the means per seed, which
 does not. What a pair's difference in F1 says is a sentence (`earmark.metrics.verdict`), from seeds
-and clips.
+and clips. There is no verdict where both sides have an error rate above 1, so that no output at all
+would be better, or, if a least AUC of the tags is given, where neither reaches it: recognition
+decides there, and not what differs. Such pairs are left out of the joint verdict.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +38,7 @@ from earmark.metrics.verdict import Verdict, judge
 N_SAMPLES = 1000
 LEVEL = 0.95
 MANY = 1000  # degrees of freedom; more make no difference
+MOST_ER = 1.0  # of no output at all
 
 
 class Metric(NamedTuple):
@@ -181,6 +184,7 @@ def compare_results(
     pairs: Sequence[Pair],
     tuning: str = "clip_and_frame",
     *,
+    least_auc: float = 0.0,
     n_samples: int = N_SAMPLES,
     seed: int = 0,
 ) -> Comparison:
@@ -190,6 +194,7 @@ def compare_results(
         results: of any number of configurations; those without the tuning are left out.
         pairs: configurations to compare; a pair needs two seeds that both of them have.
         tuning: a name in `TUNINGS`.
+        least_auc: of the tags, for a verdict; results of earlier versions have no AUC.
         n_samples: bootstrap samples of the test clips.
         seed: of the bootstrap.
 
@@ -235,17 +240,49 @@ def compare_results(
             p_values = correct_p_values([differences[pair][name].p_value for pair in family])
             for pair, p_value in zip(family, p_values, strict=True):
                 corrected[pair][name] = p_value
-        effects = [bootstrap.effect(*paired[pair]) for pair in family]
-        verdicts |= dict(zip(map(_pair_name, family), judge(effects), strict=True))
+        judged = dict(
+            zip(family, judge([bootstrap.effect(*paired[p]) for p in family]), strict=True)
+        )
+        for pair in family:
+            if reason := _refusal(pair, summaries, least_auc):
+                judged[pair] = judged[pair].refuse(reason)
+        verdicts |= {pair.title: verdict for pair, verdict in judged.items()}
         if change and len(family) > 1:
             all_a, all_b = ([run for p in family for run in paired[p][side]] for side in (0, 1))
             by_change[change] = _compare(all_a, all_b, metrics, tuning)
             if len({run.seed for run in all_a}) > 1:
                 by_seed_[change] = _compare(all_a, all_b, metrics, tuning, by_seed=True)
-                [verdicts[f"means per seed: {change}"]] = judge([bootstrap.effect(all_a, all_b)])
+            verdicts |= _judge_jointly(change, judged, paired, bootstrap)
     return Comparison(
         tuning, seeds, summaries, differences, corrected, by_change, by_seed_, verdicts
     )
+
+
+def _refusal(pair: Pair, summaries: Mapping[str, Mapping[str, Summary]], least_auc: float) -> str:
+    """Return why the difference of a pair in F1 says nothing; empty if it does."""
+    sides = [summaries[name] for name in (pair.baseline, pair.configuration)]
+    aucs = [own["auc"].mean for own in sides if "auc" in own]
+    if aucs and max(aucs) < least_auc:
+        return f"tags are learned too badly (AUC {max(aucs):.3f})"
+    if (rate := min(own["er"].mean for own in sides)) > MOST_ER:
+        return f"no output would be better (ER {rate:.2f})"
+    return ""
+
+
+def _judge_jointly(
+    change: str,
+    judged: Mapping[Pair, Verdict],
+    paired: Mapping[Pair, tuple[Sequence[RunResult], Sequence[RunResult]]],
+    bootstrap: ClipBootstrap,
+) -> dict[str, Verdict]:
+    """Return the verdict on the means per seed of the pairs that have one, if they are several."""
+    pairs = [pair for pair, verdict in judged.items() if not verdict.refusal]
+    sides = [[run for pair in pairs for run in paired[pair][side]] for side in (0, 1)]
+    if len(pairs) < 2 or len({run.seed for run in sides[0]}) < 2:
+        return {}
+    of = "" if len(pairs) == len(judged) else f" ({len(pairs)} of {len(judged)} pairs)"
+    [verdict] = judge([bootstrap.effect(*sides)])
+    return {f"means per seed: {change}{of}": verdict}
 
 
 def _compare(
@@ -348,10 +385,6 @@ def verdicts_text(comparisons: Iterable[Comparison]) -> str:
     return "\n\n".join(parts)
 
 
-def _pair_name(pair: Pair) -> str:
-    return f"{pair.configuration} minus {pair.baseline}"
-
-
 def list_differences(
     comparison: Comparison,
 ) -> list[tuple[str, Mapping[str, RunDifference], Mapping[str, float]]]:
@@ -363,7 +396,7 @@ def list_differences(
     joint = (("all pairs", comparison.by_change), ("means per seed", comparison.by_seed))
     return [
         *(
-            (_pair_name(pair), metrics, comparison.corrected[pair])
+            (pair.title, metrics, comparison.corrected[pair])
             for pair, metrics in comparison.pairs.items()
         ),
         *(

@@ -12,13 +12,15 @@ Three outcomes are decided, in this order:
     ahead/behind  the p-value of the difference, corrected for its family (Holm), is below 0.05
     undecided     neither; the sentence then has the number of runs that would decide
 
+A fourth, "refused", is for the caller, who knows why a difference says nothing (`Verdict.refuse`).
+
 The p-value is that of the interval: one minus the confidence level whose interval ends at 0. The
 sign-flip test of `earmark.metrics.run_comparison` assumes no normal distribution, but cannot be
 below 0.0625 with five runs, whatever they show; it knows nothing of the clips, either.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -127,6 +129,7 @@ class Effect:
         where h(n)² = t(n - 1)² run_variance / n + z² clip_variance is the half width with n runs,
         and a difference out of `n_tests` must pass the strictest step of Holm's correction. More
         runs shrink the first term only: if the clips leave too much, no number of runs is enough.
+        Mean and spread vary: with n runs, a quarter to a half of such comparisons are decided.
 
         >>> Effect(0.0, run_variance=0.0009, clip_variance=0.0, n_runs=5).n_needed()
         9
@@ -146,9 +149,10 @@ class Verdict:
     Args:
         effect: the difference and how it varies.
         p_value: corrected for the family.
-        outcome: "equivalent", "ahead", "behind" or "undecided".
+        outcome: "equivalent", "ahead", "behind", "undecided" or "refused".
         limit: a difference within ± this is called none.
         n_needed: runs that would decide; None if it is decided, or no number of runs would.
+        refusal: why the difference says nothing, whatever it is.
 
     >>> judge([Effect(0.03, run_variance=0.0001, clip_variance=0.00001, n_runs=8)])[0].sentence()
     'ahead by 0.030 F1 [0.020, 0.040], p < 0.001'
@@ -159,6 +163,16 @@ class Verdict:
     outcome: str
     limit: float = EQUIVALENCE
     n_needed: int | None = None
+    refusal: str = ""
+
+    def refuse(self, reason: str) -> "Verdict":
+        """Return the same difference without a verdict.
+
+        >>> verdict = judge([Effect(0.1, run_variance=0.0001, clip_variance=0.0, n_runs=5)])[0]
+        >>> verdict.refuse("both fail").sentence()
+        'no verdict, since both fail: +0.100 F1 [+0.088, +0.112]'
+        """
+        return replace(self, outcome="refused", n_needed=None, refusal=reason)
 
     def sentence(self, unit: str = "F1") -> str:
         """Return it in words.
@@ -169,6 +183,8 @@ class Verdict:
         'too few runs to tell: at least 9 would be needed (+0.001 F1 [-0.036, +0.038] from 5)'
         """
         effect = self.effect
+        if self.refusal:
+            return f"no verdict, since {self.refusal}: {effect.text(unit)}"
         if self.outcome == "equivalent":
             narrow = effect.interval(NARROW_LEVEL)
             return (
@@ -195,6 +211,7 @@ class Verdict:
         return {
             "outcome": self.outcome,
             "sentence": self.sentence(),
+            "refusal": self.refusal,
             "difference": effect.difference,
             "low": low,
             "high": high,
