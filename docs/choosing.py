@@ -98,16 +98,22 @@ def pooling_table() -> str:
 
 
 def verdict() -> str:
-    """Return what fifteen pairs of runs say of hierarchical against single-level pooling."""
+    """Return what all pairs of runs together say of hierarchical against single-level pooling."""
     known = compare("pooling", TUNING)
-    joint = known.verdicts["means per seed: hierarchical minus single"]
-    n_pairs = sum(
-        len(known.seeds[pair.configuration])
-        for pair in known.pairs
-        if pair.change == "hierarchical minus single"
+    change = "hierarchical minus single"
+    [joint] = [x for name, x in known.verdicts.items() if name.startswith("means per seed")]
+    pairs = [pair for pair in known.pairs if pair.change == change]
+    judged = [pair for pair in pairs if not known.verdicts[pair.title].refusal]
+    n_runs = sum(len(known.seeds[pair.configuration]) for pair in judged)
+    names = " and ".join(pair.baseline.partition(", ")[0] for pair in judged)
+    left_out = "".join(
+        f" No verdict on {pair.baseline.partition(', ')[0]}: {known.verdicts[pair.title].refusal}."
+        for pair in pairs
+        if pair not in judged
     )
     return (
-        f"Hierarchical minus single-level pooling, {n_pairs} pairs of runs: {joint.sentence()}.\n"
+        f"Hierarchical minus single-level pooling, {names}, {n_runs} pairs of runs: "
+        f"{joint.sentence()}.{left_out}\n"
     )
 
 

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 from docs.results import BENCHMARKS
 from earmark.experiments.compare import list_test_reads, read_results
 from earmark.experiments.configurations import (
@@ -27,7 +29,7 @@ from earmark.experiments.plan_file import read_least_auc, read_plan_file
 from earmark.experiments.run import RunResult
 from earmark.experiments.table import METRICS, Comparison, compare_results
 from earmark.metrics.report import TextTable
-from earmark.metrics.run_comparison import RunDifference
+from earmark.metrics.run_comparison import RunDifference, compare_runs
 from earmark.metrics.verdict import EQUIVALENCE, LEVEL, Verdict
 from earmark.plots import plot_effects, save
 
@@ -79,6 +81,7 @@ PLANS = (
     *OF_OTHER_CLIPS,
     *BEYOND,
 )
+OF_SOUNDS = {"spoken digits": "map/digits", "procedural sounds": "map/procedural"}
 SCORES = (
     *("f1", "er", "event_f1", "wide_event_f1", "intersection_f1", "length_ratio"),
     *("psds1", "psds2", "map", "auc"),
@@ -89,6 +92,7 @@ DIFFERENCES = (
 )
 CANDIDATE_SCORES = ("event_f1", "f1", "intersection_f1", "psds1", "map")
 TUNINGS_SHOWN = ("clip", "clip_and_frame", "strong")
+JOINT = ("f1", "event_f1", "wide_event_f1", "intersection_f1", "psds1")
 TUNED = ("f1", "event_f1", "intersection_f1")
 DRAWN = ("f1", "event_f1", "intersection_f1", "psds1")
 OF_KINDS = "Kind of data, hierarchical (5, 5, 5)"
@@ -201,6 +205,40 @@ def _pooling(pair: Pair) -> str:
     return pair.configuration.partition(", ")[0] if "," in pair.baseline else ""
 
 
+def joint_table(root: Path = RESULTS) -> str:
+    """Return what the paper's hierarchy changes in the mean over all conditions of linear pooling.
+
+    Conditions are the pairs that have a verdict or could have one; the longer training of networks
+    of another is not one more. A run counts as the mean of those with its seed.
+    """
+    rows = []
+    for title, folder in OF_SOUNDS.items():
+        pairs = [
+            (known, pair)
+            for known in load_all(root).values()
+            for pair in known.comparison.pairs
+            if known.folder.startswith(folder) and known.plan_name != "map_long"
+            and _is_hierarchy(known, pair) and not known.refusal(pair)
+            and not {"exp", "attention"} & {*pair.configuration.split(", ")}
+        ]  # fmt: skip
+        if len(pairs) < 2 or len({known.clips for known, _ in pairs}) > 1:
+            continue
+        texts = []
+        for name in JOINT:
+            sides = [
+                np.mean([known.comparison.summaries[own][name].values for known, own in side], 0)
+                for side in (
+                    [(known, pair.baseline) for known, pair in pairs],
+                    [(known, pair.configuration) for known, pair in pairs],
+                )
+            ]
+            texts.append(_text(compare_runs(*(side.tolist() for side in sides))))
+        clips = "" if pairs[0][0].clips == "test" else " (validation)"
+        rows.append((f"{title}{clips}", str(len(pairs)), *texts))
+    title = f"{CHANGE}, linear pooling, mean over conditions [95 % confidence interval over seeds]"
+    return _table(title, ("sounds", "conditions", *(METRICS[x].title for x in JOINT)), rows)
+
+
 def difference_table(root: Path = RESULTS) -> str:
     """Return how the paper's hierarchy changes each score, by data set and pooling function."""
     rows = []
@@ -279,7 +317,11 @@ def _variant(pair: Pair) -> str:
 
 def _intervals_of(metrics: Mapping[str, RunDifference], names: Sequence[str]) -> list[str]:
     found = [metrics.get(name) for name in names]
-    return [f"{x.difference:+.3f} [{x.low:+.3f}, {x.high:+.3f}]" if x else "-" for x in found]
+    return [_text(x) if x else "-" for x in found]
+
+
+def _text(x: RunDifference) -> str:
+    return f"{x.difference:+.3f} [{x.low:+.3f}, {x.high:+.3f}]"
 
 
 def verdict_table(root: Path = RESULTS) -> str:
@@ -435,6 +477,7 @@ def draw(path: Path, root: Path = RESULTS) -> None:
 # In the order of docs/results.md.
 PARTS = (
     summary,
+    joint_table,
     length_table,
     difference_table,
     tuning_table,

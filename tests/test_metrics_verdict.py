@@ -193,7 +193,7 @@ def test_some_comparisons_are_decided_with_the_needed_runs_and_most_with_twice_a
     rng = np.random.default_rng(3)
 
     def share_decided(n_runs):
-        drawn = [simulate(rng, n_runs, mean, deviation, 0.002) for _ in range(200)]
+        drawn = [simulate(rng, n_runs, mean, deviation, 0.002) for _ in range(100)]
         return np.mean([outcome(effect) != ["undecided"] for effect in drawn])
 
     needed = Effect(mean, deviation**2, 0.002**2, 4).n_needed()
