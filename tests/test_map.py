@@ -361,6 +361,26 @@ def test_data_are_in_order_of_how_long_events_come_out(page, tmp_path):
     assert rows[0][5] == "+0.000 [+0.000, +0.000]"
 
 
+def test_the_mean_over_conditions_is_of_linear_pooling_and_of_several(page, tmp_path):
+    write_results(tmp_path / "map" / "procedural", "map", 0.04)
+    page.load_all.cache_clear()
+    assert page.joint_table(tmp_path) == "No runs yet.\n"
+    write_results(tmp_path / "map" / "procedural-length3", "map_lengths", -0.02)
+    write_results(tmp_path / "map" / "procedural-length6", "map_lengths", 0.5, error_rate=1.5)
+    write_results(tmp_path / "map" / "digits-backgrounds", "map", 0.02)
+    write_results(tmp_path / "map" / "digits-backgrounds", "map_long", 0.5)
+    write_results(tmp_path / "map" / "digits-backgrounds", "map_noise", -0.08)
+    page.load_all.cache_clear()
+    rows = [line.split(" | ") for line in page.joint_table(tmp_path).splitlines()[4:]]
+    assert [row[:2] for row in rows] == [
+        ["| spoken digits (validation)", "3"],
+        ["| procedural sounds (validation)", "2"],
+    ]
+    of_digits, of_procedural = (float(row[2].split()[0]) for row in rows)
+    assert of_digits == pytest.approx(1.1 * (0.02 - 0.08 - 0.08) / 3, abs=0.006)
+    assert of_procedural == pytest.approx(1.1 * (0.04 - 0.02) / 2, abs=0.006)
+
+
 def test_differences_are_shown_for_each_tuning_of_pairs_that_are_complete(page, tmp_path):
     write_results(tmp_path / "map" / "digits-backgrounds", "map", -0.05)
     write_results(tmp_path / "map" / "procedural", "map", -0.05, n_seeds=3)
