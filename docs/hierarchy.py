@@ -224,22 +224,32 @@ def joint_table(root: Path = RESULTS) -> str:
         ]  # fmt: skip
         if len(pairs) < 2 or len({known.clips for known, _ in pairs}) > 1:
             continue
-        texts = [_text(x) if (x := _mean_difference(pairs, name)) else "-" for name in JOINT]
         clips = "" if pairs[0][0].clips == "test" else " (validation)"
-        rows.append((f"{title}{clips}", str(len(pairs)), *texts))
+        for tuning in ("clip", "strong"):
+            found = [_mean_difference(pairs, name, tuning) for name in JOINT]
+            texts = [_text(x) if x else "-" for x in found]
+            rows.append((f"{title}{clips}", str(len(pairs)), tuning, *texts))
+    columns = ("sounds", "conditions", "tuning", *(METRICS[x].title for x in JOINT))
     title = f"{CHANGE}, linear pooling, mean over conditions [95 % confidence interval over seeds]"
-    return _table(title, ("sounds", "conditions", *(METRICS[x].title for x in JOINT)), rows)
+    return _table(title, columns, rows)
 
 
-def _mean_difference(pairs: Sequence[tuple[DataSet, Pair]], metric: str) -> RunDifference | None:
-    """Return the difference of the means over pairs, seed by seed; None if one lacks the metric."""
-    means = []
+def _mean_difference(
+    pairs: Sequence[tuple[DataSet, Pair]], name: str, tuning: str
+) -> RunDifference | None:
+    """Return the difference of the means over pairs, seed by seed; None if one lacks the score."""
+    metric, means = METRICS[name], []
     for names in zip(*((pair.baseline, pair.configuration) for _, pair in pairs), strict=True):
-        own = [known.comparison.summaries[x] for (known, _), x in zip(pairs, names, strict=True)]
-        if not all(metric in summary for summary in own):
-            return None
-        means.append(np.mean([summary[metric].values for summary in own], axis=0).tolist())
-    return compare_runs(*means)
+        values = [
+            [
+                result.scores.get(metric.group_in(tuning), {}).get(metric.name, np.nan)
+                for result in known.results
+                if result.configuration == own
+            ]
+            for (known, _), own in zip(pairs, names, strict=True)
+        ]
+        means.append(np.mean(values, axis=0).tolist())
+    return None if np.isnan(means).any() else compare_runs(*means)
 
 
 def difference_table(root: Path = RESULTS) -> str:

@@ -372,11 +372,14 @@ def test_the_mean_over_conditions_is_of_linear_pooling_and_of_several(page, tmp_
     write_results(tmp_path / "map" / "digits-backgrounds", "map_noise", -0.08)
     page.load_all.cache_clear()
     rows = [line.split(" | ") for line in page.joint_table(tmp_path).splitlines()[4:]]
-    assert [row[:2] for row in rows] == [
-        ["| spoken digits (validation)", "3"],
-        ["| procedural sounds (validation)", "2"],
+    assert [row[:3] for row in rows] == [
+        ["| spoken digits (validation)", "3", "clip"],
+        ["| spoken digits (validation)", "3", "strong"],
+        ["| procedural sounds (validation)", "2", "clip"],
+        ["| procedural sounds (validation)", "2", "strong"],
     ]
-    of_digits, of_procedural = (float(row[2].split()[0]) for row in rows)
+    assert rows[1][3] == "-"  # was not measured
+    of_digits, of_procedural = (float(row[3].split()[0]) for row in rows[::2])
     assert of_digits == pytest.approx(1.1 * (0.02 - 0.08 - 0.08) / 3, abs=0.006)
     assert of_procedural == pytest.approx(1.1 * (0.04 - 0.02) / 2, abs=0.006)
 
