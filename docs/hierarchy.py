@@ -505,8 +505,8 @@ def draw(path: Path, root: Path = RESULTS) -> None:
 
 # In the order of docs/results.md.
 PARTS = (
-    summary,
     joint_table,
+    summary,
     length_table,
     difference_table,
     tuning_table,
