@@ -412,16 +412,13 @@ def beyond_table(root: Path = RESULTS) -> str:
 
 
 def _scores(title: str, data: list[DataSet]) -> str:
-    rows = {  # plans that share a folder have some runs in common
-        (known.folder, name): (
-            f"{known.title}, {known.clips}",
-            name,
-            str(len(known.comparison.seeds[name])),
-            *(f"{own[x].mean:.3f}" if x in own else "-" for x in SCORES),
-        )
-        for known in data
-        for name, own in known.comparison.summaries.items()
-    }
+    rows: dict[tuple[str, str], tuple[str, ...]] = {}
+    for known in data:
+        for name, own in known.comparison.summaries.items():
+            texts = (f"{own[x].mean:.3f}" if x in own else "-" for x in SCORES)
+            row = (f"{known.title}, {known.clips}", name, str(len(known.comparison.seeds[name])))
+            # Plans that share a folder have some runs in common.
+            rows.setdefault((known.folder, name), (*row, *texts))
     columns = ("data", "configuration", "runs", *(METRICS[x].title for x in SCORES))
     return _table(title, columns, list(rows.values()))
 
