@@ -277,11 +277,11 @@ def _judge_jointly(
 ) -> dict[str, Verdict]:
     """Return the verdict on the means per seed of the pairs that have one, if they are several."""
     pairs = [pair for pair, verdict in judged.items() if not verdict.refusal]
-    sides = [[run for pair in pairs for run in paired[pair][side]] for side in (0, 1)]
-    if len(pairs) < 2 or len({run.seed for run in sides[0]}) < 2:
+    a, b = ([run for pair in pairs for run in paired[pair][side]] for side in (0, 1))
+    if len(pairs) < 2 or len({run.seed for run in a}) < 2:
         return {}
     of = "" if len(pairs) == len(judged) else f" ({len(pairs)} of {len(judged)} pairs)"
-    [verdict] = judge([bootstrap.effect(*sides)])
+    [verdict] = judge([bootstrap.effect(a, b)])
     return {f"means per seed: {change}{of}": verdict}
 
 
