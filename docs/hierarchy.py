@@ -387,13 +387,13 @@ def candidate_table(root: Path = RESULTS) -> str:
 
 def _gains(results: Sequence[RunResult], pair: Pair) -> list[str]:
     """Return the differences of a pair; that of event-based F1 also with thresholds tuned on it."""
-    usual, strong = (
-        compare_results(results, [pair], tuning).pairs[pair] if tuning in known else {}
-        for known in [list_tunings(results)]
-        for tuning in ("clip", "strong")
-    )
-    first, *others = _intervals_of(usual, CANDIDATE_SCORES)
-    return [first, *_intervals_of(strong, CANDIDATE_SCORES[:1]), *others]
+    found = {
+        tuning: compare_results(results, [pair], tuning).pairs[pair]
+        for tuning in list_tunings(results)
+        if tuning in ("clip", "strong")
+    }
+    first, *others = _intervals_of(found["clip"], CANDIDATE_SCORES)
+    return [first, *_intervals_of(found.get("strong", {}), CANDIDATE_SCORES[:1]), *others]
 
 
 def judge_candidate(metrics: Mapping[str, RunDifference]) -> str:
